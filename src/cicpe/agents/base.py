@@ -1,0 +1,53 @@
+"""The one interface of every decision-maker: ours, baselines and references.
+
+Everything is batched over episodes. An agent is frozen: what changes during an episode is the state
+that it hands out and takes back. It never sees the hidden task::
+
+    state = agent.begin(context)
+    while True:
+        proposal = agent.propose(state, rng)
+        # episodes with proposal.stop end here, with proposal.recommendation
+        state = agent.observe(state, proposal.query, observation)
+"""
+
+from abc import ABC, abstractmethod
+from typing import Any, NamedTuple
+
+from jaxtyping import Bool, Float
+from torch import Generator, Tensor
+
+
+class Proposal(NamedTuple):
+    """What an agent says after each observation, for every episode."""
+
+    query: Float[Tensor, "batch query"]
+    """The next query, should the episode go on."""
+    stop: Bool[Tensor, " batch"]
+    """Whether to end now."""
+    recommendation: Float[Tensor, "batch answer"]
+    """The answer, should the episode end."""
+    confidence: Float[Tensor, " batch"]
+    """Probability that the recommendation is within epsilon."""
+    std: Float[Tensor, "batch answer"]
+    """Standard deviation of each coordinate of the target's posterior."""
+
+
+class Agent(ABC):
+    """A frozen decision-maker for one (epsilon, delta)."""
+
+    horizon: int
+    """The most queries that it can take; an episode that reaches it is truncated."""
+
+    @abstractmethod
+    def begin(self, context: Float[Tensor, "batch context"]) -> Any:
+        """The state of a batch of episodes before their first query."""
+
+    @abstractmethod
+    def propose(self, state: Any, rng: Generator) -> Proposal:
+        """The next query, whether to stop, and what to recommend."""
+
+    @abstractmethod
+    def observe(
+        self, state: Any, query: Float[Tensor, "batch query"], observation: Float[Tensor, "batch observation"]
+    ) -> Any:
+        """The state after the observations of the queries."""

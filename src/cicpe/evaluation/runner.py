@@ -1,0 +1,56 @@
+"""Runs any agent on fresh tasks: the one runner behind evaluation, comparison and certification."""
+
+import time
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Generator, Tensor
+
+from cicpe import trees
+from cicpe.agents.base import Agent
+from cicpe.problems import HiddenTasks
+
+
+class Outcomes(NamedTuple):
+    """How a batch of episodes ended."""
+
+    queries: Int[Tensor, " episode"]
+    loss: Float[Tensor, " episode"]
+    confidence: Float[Tensor, " episode"]
+    stopped: Bool[Tensor, " episode"]
+    """Ended by the agent's choice; the rest were truncated at the horizon."""
+    context: Float[Tensor, "episode context"]
+    recommendation: Float[Tensor, "episode answer"]
+    seconds: float
+    """Wall-clock of the whole batch."""
+
+
+def run_episodes(agent: Agent, hidden: HiddenTasks, rng: Generator) -> Outcomes:
+    """Plays every task to its stop or to the horizon; ended episodes cost nothing more."""
+    began = time.perf_counter()
+    n = len(hidden)
+    queries = torch.full((n,), agent.horizon)
+    confidence = torch.zeros(n)
+    stopped = torch.zeros(n, dtype=torch.bool)
+    recommendation = torch.zeros(n, hidden.target.shape[-1])
+    active = torch.arange(n)
+    live, state = hidden, agent.begin(hidden.context)
+    for t in range(agent.horizon + 1):
+        proposal = agent.propose(state, rng)
+        ending = proposal.stop if t < agent.horizon else torch.ones_like(proposal.stop)
+        done = active[ending]
+        queries[done] = t
+        confidence[done] = proposal.confidence[ending]
+        recommendation[done] = proposal.recommendation[ending]
+        stopped[done] = proposal.stop[ending]
+        if bool(ending.all()):
+            break
+        keep = ~ending
+        query = proposal.query[keep]
+        if bool(ending.any()):
+            active, live, state = active[keep], live.select(keep), trees.select(state, keep)
+        state = agent.observe(state, query, live.observe(query, rng))
+    loss = hidden.loss(recommendation)
+    seconds = time.perf_counter() - began
+    return Outcomes(queries, loss, confidence, stopped, hidden.context, recommendation, seconds)

@@ -1,0 +1,1 @@
+"""Networks: memories (history encoders), posterior heads and the critic."""

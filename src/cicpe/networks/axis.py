@@ -1,0 +1,119 @@
+"""The axis-shared memory: one small recurrent filter, the same for every coordinate.
+
+It fits problems whose query, observation and answer have one entry per coordinate. What it learns
+about one coordinate it knows about all of them, so its size and its training time hardly depend on
+the dimension.
+
+Each coordinate carries a running estimate with its spread beside the hidden state, and sees its
+query relative to them. A comparison near the estimate then looks the same at every scale, so the
+filter keeps its precision while the posterior shrinks by orders of magnitude (a GRU on absolute
+coordinates was five times too wide after 20 comparisons: docs/decisions/0001-zooming-axis-memory.md).
+"""
+
+from typing import Literal, NamedTuple, final
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import silu
+
+from cicpe.errors import InvalidInput
+from cicpe.networks.base import Config, Dims, Memory, Reading, mlp
+from cicpe.networks.posteriors import LOG_STD
+
+UNIFORM_LOG_STD = -0.5493
+"""Log standard deviation of a uniform variable on [-1, 1]: log(1 / sqrt 3)."""
+
+
+@final
+class AxisConfig(Config):
+    """A recurrent filter per coordinate with shared weights; coordinates are pooled for the critic."""
+
+    kind: Literal["axis"] = "axis"
+    hidden: int = 48
+    """Hidden units per coordinate."""
+    pooled: int = 32
+    """Features per coordinate that are pooled (mean and maximum) for the critic."""
+
+    def build(self, dims: Dims) -> "AxisMemory":
+        """The memory that this describes."""
+        return AxisMemory(self, dims)
+
+
+class AxisState(NamedTuple):
+    """Every coordinate's estimate, log spread and hidden state at every prefix, and the context."""
+
+    mean_BPX: Tensor
+    log_std_BPX: Tensor
+    hidden_BPXH: Tensor
+    context_BC: Tensor
+
+
+@final
+class AxisMemory(Memory):
+    """For each coordinate i, a GRU cell on ((query_i - mean_i) / std_i, observation_i, mean_i, log std_i, context)."""
+
+    def __init__(self, config: AxisConfig, dims: Dims) -> None:
+        super().__init__()
+        if not dims.query == dims.observation == dims.answer:
+            sizes = f"query {dims.query}, observation {dims.observation}, answer {dims.answer}"
+            raise InvalidInput("memory", "axis", f"a problem with one entry per coordinate in all three; it has {sizes}")
+        self.axes = dims.answer
+        self.embed = nn.Linear(4 + dims.context, config.hidden)
+        self.cell = nn.GRUCell(config.hidden, config.hidden)
+        self.update = nn.Linear(config.hidden, 2)
+        with torch.no_grad():
+            self.update.weight.mul_(0.1)
+            self.update.bias.zero_()
+        self.pool = mlp([config.hidden + 1, config.pooled, config.pooled])
+        self.width = 2 * config.pooled
+        self.axis_width = config.hidden
+        self.width_at = self.width + dims.query
+
+    def begin(self, context_BC: Tensor) -> AxisState:
+        shape = (len(context_BC), 1, self.axes)
+        hidden = torch.zeros(*shape, self.cell.hidden_size)
+        return AxisState(torch.zeros(shape), torch.full(shape, UNIFORM_LOG_STD), hidden, context_BC)
+
+    def _advance(
+        self, mean_BX: Tensor, log_std_BX: Tensor, hidden_NH: Tensor, query_BX: Tensor, inputs_BXI: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        std_BX = log_std_BX.exp()
+        relative_BX = ((query_BX - mean_BX) / std_BX).clamp(-5.0, 5.0)
+        seen_BXI = torch.cat([torch.stack([relative_BX, mean_BX, log_std_BX / 3], dim=-1), inputs_BXI], dim=-1)
+        hidden_NH = self.cell(silu(self.embed(seen_BXI)).flatten(0, 1), hidden_NH)
+        change_BX, widen_BX = self.update(hidden_NH).view(*query_BX.shape, 2).unbind(dim=-1)
+        return mean_BX + std_BX * change_BX, (log_std_BX + widen_BX).clamp(*LOG_STD), hidden_NH
+
+    def _inputs(self, context_BC: Tensor, observation_BX: Tensor) -> Tensor:
+        context_BXC = context_BC[:, None].expand(-1, self.axes, -1)
+        return torch.cat([observation_BX[..., None], context_BXC], dim=-1)
+
+    def step(self, state: AxisState, query_BQ: Tensor, observation_BY: Tensor) -> AxisState:
+        mean, log_std, hidden = self._advance(
+            state.mean_BPX[:, 0],
+            state.log_std_BPX[:, 0],
+            state.hidden_BPXH.flatten(0, 2),
+            query_BQ,
+            self._inputs(state.context_BC, observation_BY),
+        )
+        hidden_BPXH = hidden.view(len(query_BQ), 1, self.axes, -1)
+        return AxisState(mean[:, None], log_std[:, None], hidden_BPXH, state.context_BC)
+
+    def unroll(self, context_BC: Tensor, query_BTQ: Tensor, observation_BTY: Tensor) -> AxisState:
+        first = self.begin(context_BC)
+        mean, log_std, hidden = first.mean_BPX[:, 0], first.log_std_BPX[:, 0], first.hidden_BPXH.flatten(0, 2)
+        means, log_stds, hiddens = [mean], [log_std], [hidden]
+        for t in range(query_BTQ.shape[1]):
+            inputs = self._inputs(context_BC, observation_BTY[:, t])
+            mean, log_std, hidden = self._advance(mean, log_std, hidden, query_BTQ[:, t], inputs)
+            means.append(mean)
+            log_stds.append(log_std)
+            hiddens.append(hidden)
+        hidden_BPXH = torch.stack(hiddens, dim=1).view(len(context_BC), self.axes, len(hiddens), -1).transpose(1, 2)
+        return AxisState(torch.stack(means, dim=1), torch.stack(log_stds, dim=1), hidden_BPXH, context_BC)
+
+    def read(self, state: AxisState) -> Reading:
+        with_spread = torch.cat([state.hidden_BPXH, state.log_std_BPX[..., None]], dim=-1).detach()
+        pooled_BPXF = self.pool(with_spread)
+        summary = torch.cat([pooled_BPXF.mean(dim=2), pooled_BPXF.amax(dim=2)], dim=-1)
+        return Reading(summary, state.hidden_BPXH, state.mean_BPX, state.log_std_BPX)

@@ -1,0 +1,118 @@
+"""The history encoder's interface, and small parts that every network shares.
+
+Shape suffixes inside networks: B episodes, P prefixes, T steps, Q query, Y observation, C context,
+X answer, F features, H hidden units, J regression heads.
+
+A memory has two consistent views of the same mathematics:
+
+* ``unroll`` encodes every prefix of a batch of trajectories in one causal pass (P = T + 1: the
+  empty history, then one prefix an observation);
+* ``begin`` and ``step`` carry one prefix along (P = 1) with work that does not grow with t.
+
+``cicpe.testing.check_memory`` holds the two equal.
+"""
+
+from abc import ABC, abstractmethod
+from typing import Any, NamedTuple
+
+import torch
+from jaxtyping import Float
+from pydantic import BaseModel, ConfigDict
+from torch import Tensor, nn
+
+
+class Config(BaseModel):
+    """Base of every configuration: immutable, with unknown fields refused."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+
+
+class Dims(NamedTuple):
+    """The sizes that a problem fixes."""
+
+    query: int
+    observation: int
+    context: int
+    answer: int
+
+
+class Reading(NamedTuple):
+    """What a memory says of a history."""
+
+    summary: Float[Tensor, "batch prefix features"]
+    """Features of the whole history."""
+    axes: Float[Tensor, "batch prefix answer axis_features"] | None = None
+    """Features of each answer coordinate, where the memory treats coordinates alike."""
+    anchor: Float[Tensor, "batch prefix answer"] | None = None
+    """A natural estimate of the target in unit coordinates, to which the head adds a correction."""
+    log_spread: Float[Tensor, "batch prefix answer"] | None = None
+    """Log of the anchor's own standard deviation: the unit in which the head corrects it."""
+
+
+State = Any
+"""A memory's own NamedTuple of tensors; the first dimension is the episode."""
+
+
+class Memory(nn.Module, ABC):
+    """Encodes histories. Inputs are scaled: queries in unit coordinates, the rest near unit variance."""
+
+    width: int
+    """Number of summary features."""
+    axis_width: int | None = None
+    """Number of features per answer coordinate, for memories that give them."""
+    width_at: int
+    """Number of features that ``read_at`` gives."""
+
+    @abstractmethod
+    def begin(self, context_BC: Float[Tensor, "batch context"]) -> State:
+        """The state of the empty history."""
+
+    @abstractmethod
+    def step(
+        self, state: State, query_BQ: Float[Tensor, "batch query"], observation_BY: Float[Tensor, "batch observation"]
+    ) -> State:
+        """The state after one more observation."""
+
+    @abstractmethod
+    def unroll(
+        self,
+        context_BC: Float[Tensor, "batch context"],
+        query_BTQ: Float[Tensor, "batch step query"],
+        observation_BTY: Float[Tensor, "batch step observation"],
+    ) -> State:
+        """The state at every prefix, t = 0 ... T."""
+
+    @abstractmethod
+    def read(self, state: State) -> Reading:
+        """The features of the history at every prefix of the state."""
+
+    def read_at(
+        self, state: State, reading: Reading, query_BPQ: Float[Tensor, "batch prefix query"]
+    ) -> Float[Tensor, "batch prefix features"]:
+        """The history seen from a candidate query. Default: the summary and the query side by side."""
+        return torch.cat([reading.summary, query_BPQ], dim=-1)
+
+
+def mlp(sizes: list[int], last_gain: float = 1.0) -> nn.Sequential:
+    """A multilayer perceptron with SiLU between its layers; ``last_gain`` scales the last weights."""
+    layers: list[nn.Module] = []
+    for inputs, outputs in zip(sizes[:-1], sizes[1:], strict=True):
+        layers += [nn.Linear(inputs, outputs), nn.SiLU()]
+    last = layers[-2]
+    assert isinstance(last, nn.Linear)
+    with torch.no_grad():
+        last.weight.mul_(last_gain)
+        last.bias.zero_()
+    return nn.Sequential(*layers[:-1])
+
+
+def with_context(context_BC: Tensor, *parts_BT: Tensor) -> Tensor:
+    """Joins per-step inputs with the context repeated at every step."""
+    context_BTC = context_BC[:, None].expand(-1, parts_BT[0].shape[1], -1)
+    return torch.cat([*parts_BT, context_BTC], dim=-1)
+
+
+def time_features(prefix_BP: Tensor) -> Float[Tensor, "batch prefix 3"]:
+    """A smooth code of how many observations a prefix has."""
+    t = prefix_BP.float()
+    return torch.stack([torch.log1p(t) / 3, t / 50, 1 / (1 + t)], dim=-1)

@@ -1,0 +1,74 @@
+"""The critic: the probability of success if we stop, and the value of going on.
+
+Both heads see the history, the time, epsilon and the cost, so that one model serves a range of them.
+Twins are two independent heads; the conservative value is their minimum.
+"""
+
+from typing import NamedTuple, final
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from cicpe.networks.base import Config, Memory, mlp, time_features
+
+
+@final
+class CriticConfig(Config):
+    """Stop head and continuation head."""
+
+    hidden: int = 64
+    """Hidden units in each head."""
+    twin: bool = True
+    """Two heads, scalarised by their minimum where a conservative value is wanted."""
+
+    def build(self, memory: Memory, answer_dim: int) -> "Critic":
+        """The critic that this describes."""
+        return Critic(self, memory)
+
+
+class Goal(NamedTuple):
+    """What an episode is asked for."""
+
+    epsilon: Float[Tensor, " batch"]
+    """How close is close enough."""
+    cost: Float[Tensor, " batch"]
+    """The price of one query, in units of success probability."""
+
+
+@final
+class Critic(nn.Module):
+    """Q(h, stop) as a logit of the success probability, and Q(h, a) as a value."""
+
+    GOAL_FEATURES = 3 + 2 + 3
+
+    def __init__(self, config: CriticConfig, memory: Memory) -> None:
+        super().__init__()
+        heads = 2 if config.twin else 1
+        extra = self.GOAL_FEATURES
+        self.stop = nn.ModuleList(
+            mlp([memory.width + extra, config.hidden, config.hidden, 1], last_gain=0.1) for _ in range(heads)
+        )
+        self.go = nn.ModuleList(
+            mlp([memory.width_at + extra, config.hidden, config.hidden, 1], last_gain=0.1) for _ in range(heads)
+        )
+
+    @staticmethod
+    def goal_features(prefix_BP: Tensor, std_BPX: Tensor, goal: Goal) -> Float[Tensor, "batch prefix goal"]:
+        """Time, goal, and the posterior's spread beside epsilon: what any stop rule has to compare."""
+        log_epsilon = goal.epsilon.log()[:, None].expand(prefix_BP.shape)
+        log_cost = goal.cost.log()[:, None].expand(prefix_BP.shape)
+        spread = torch.linalg.vector_norm(std_BPX, dim=-1).log()
+        worst = std_BPX.amax(dim=-1).log()
+        features = [log_epsilon / 2, log_cost / 3, spread / 2, worst / 2, spread - log_epsilon]
+        return torch.cat([time_features(prefix_BP), torch.stack(features, dim=-1)], dim=-1)
+
+    def stop_logits(self, summary_BPF: Tensor, features_BPG: Tensor) -> Float[Tensor, "batch prefix twin"]:
+        """Logit of the probability that the recommendation is within epsilon."""
+        inputs = torch.cat([summary_BPF, features_BPG], dim=-1)
+        return torch.cat([head(inputs) for head in self.stop], dim=-1)
+
+    def go_values(self, at_BPF: Tensor, features_BPG: Tensor) -> Float[Tensor, "batch prefix twin"]:
+        """Value of paying for the candidate query and acting well afterwards."""
+        inputs = torch.cat([at_BPF, features_BPG], dim=-1)
+        return torch.cat([head(inputs) for head in self.go], dim=-1)

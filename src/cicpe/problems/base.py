@@ -1,0 +1,188 @@
+"""What a problem is: a family of hidden tasks with its prior and its simulator.
+
+A user writes four methods and names two spaces; everything is batched over ``n`` tasks::
+
+    class DoseFinding(Problem):
+        query_space = Box(low=[0.0], high=[1.0])
+        answer_space = Box(low=[0.0], high=[1.0])
+
+        def sample(self, n, rng): ...             # n hidden tasks from the prior
+        def observe(self, task, query, rng): ...  # one noisy observation of each
+        def target(self, task): ...               # the answer with zero loss
+        def loss(self, task, answer): ...         # success is loss <= epsilon
+
+``HiddenTasks`` is how the library itself talks to a problem: it checks every value that comes back
+and keeps the hidden part away from agents, which see the context, the queries and the observations.
+"""
+
+import copy
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, is_dataclass, replace
+from functools import cached_property
+from typing import Any, cast, final
+
+import torch
+from jaxtyping import Float
+from torch import Generator, Tensor
+
+from cicpe import trees
+from cicpe.errors import InvalidInput, ProblemError
+from cicpe.spaces import Space
+
+Task = Any
+"""A batch of n hidden tasks: a tensor, or a tuple, dict or dataclass of tensors, with n as first dimension."""
+
+
+class Problem(ABC):
+    """A family of tasks with its prior. Subclass it, set the two spaces, write the methods."""
+
+    query_space: Space
+    """Where a query may be made."""
+    answer_space: Space
+    """Where a recommendation lives."""
+    horizon: int = 100
+    """The most queries that an episode may take; training uses fewer where fewer are enough."""
+    context_names: Sequence[str] = ()
+    """Names of the numbers that an agent is told before its first query, such as ``noise``."""
+
+    @abstractmethod
+    def sample(self, n: int, rng: Generator) -> Task:
+        """Draws ``n`` hidden tasks from the prior."""
+
+    @abstractmethod
+    def observe(self, task: Task, query: Float[Tensor, "n query"], rng: Generator) -> Tensor:
+        """One observation of each task at its query: shape n, or n x observation."""
+
+    @abstractmethod
+    def target(self, task: Task) -> Tensor:
+        """The selected answer with zero loss, x*: shape n x answer."""
+
+    def loss(self, task: Task, answer: Float[Tensor, "n answer"]) -> Tensor:
+        """How wrong an answer is, zero at the target. Default: the distance of the answer space."""
+        return self.answer_space.distance(answer, _columns(self.target(task)))
+
+    def context(self, task: Task) -> Tensor:
+        """What the agent is told at the start: n x len(context_names), in the units that a user would type."""
+        return torch.zeros((len(trees.leaves(task)[0]), 0))
+
+    def default_context(self) -> tuple[float, ...] | None:
+        """The context of a session that names none; None where the user must say."""
+        return () if not self.context_names else None
+
+    def log_likelihood(
+        self, task: Task, query: Float[Tensor, "n query"], observation: Float[Tensor, "n observation"]
+    ) -> Float[Tensor, " n"]:
+        """Optional: log p(observation | task, query). Used by reference agents, never by trained ones."""
+        raise NotImplementedError(f"{type(self).__name__} gives no log_likelihood")
+
+    @property
+    def has_likelihood(self) -> bool:
+        """Whether ``log_likelihood`` was written."""
+        return type(self).log_likelihood is not Problem.log_likelihood
+
+    @property
+    def has_distance_loss(self) -> bool:
+        """Whether the loss is the answer space's own distance to the target."""
+        return type(self).loss is Problem.loss
+
+    @cached_property
+    def observation_dim(self) -> int:
+        """How many numbers an observation has, found by making one."""
+        hidden = HiddenTasks.draw(self, 2, torch.Generator().manual_seed(0))
+        query = self.query_space.sample(2, torch.Generator().manual_seed(0))
+        return hidden.observe(query, torch.Generator().manual_seed(0)).shape[-1]
+
+    def with_noise(self, noise: float | tuple[float, float]) -> "Problem":
+        """The same problem at another noise level (or range of levels)."""
+        if not hasattr(self, "noise"):
+            raise InvalidInput("noise", noise, f"{type(self).__name__} has no noise setting; leave it out")
+        me: Any = self
+        if is_dataclass(me) and "noise" in {f.name for f in fields(me)}:
+            return cast(Problem, replace(cast(Any, me), noise=noise))
+        other = copy.copy(me)
+        other.noise = noise
+        return cast(Problem, other)
+
+
+def _numbers(problem: Problem, method: str, values: Any) -> Tensor:
+    try:
+        return torch.as_tensor(values, dtype=torch.float32)
+    except (TypeError, ValueError, RuntimeError):
+        raise ProblemError(f"{type(problem).__name__}.{method} returned {values!r}; expected a tensor") from None
+
+
+def _columns(values: Any) -> Tensor:
+    tensor = torch.as_tensor(values, dtype=torch.float32)
+    return tensor[:, None] if tensor.ndim == 1 else tensor
+
+
+@final
+@dataclass(frozen=True)
+class HiddenTasks:
+    """``n`` tasks under way: the simulator's side of an episode, with every answer checked."""
+
+    problem: Problem
+    task: Task
+    context: Float[Tensor, "n context"]
+    target: Float[Tensor, "n answer"]
+
+    @classmethod
+    def draw(cls, problem: Problem, n: int, rng: Generator) -> "HiddenTasks":
+        """``n`` fresh tasks from the problem's prior."""
+        task = problem.sample(n, rng)
+        try:
+            rows = {len(leaf) for leaf in trees.leaves(task)}
+        except TypeError as error:
+            raise ProblemError(f"{type(problem).__name__}.sample returned an unusable batch: {error}") from None
+        if rows != {n}:
+            raise ProblemError(
+                f"{type(problem).__name__}.sample({n}, rng) must return tensors whose first dimension is {n}; "
+                f"found {sorted(rows) or 'none'}"
+            )
+        context = _numbers(problem, "context", problem.context(task))
+        context = _checked(problem, "context", context, (n, len(problem.context_names)))
+        target = _columns(_numbers(problem, "target", problem.target(task)))
+        target = _checked(problem, "target", target, (n, problem.answer_space.dim))
+        return cls(problem, task, context, target)
+
+    def __len__(self) -> int:
+        return len(self.target)
+
+    def select(self, index: Tensor) -> "HiddenTasks":
+        """The tasks at ``index``."""
+        return HiddenTasks(self.problem, trees.select(self.task, index), self.context[index], self.target[index])
+
+    def observe(self, query: Float[Tensor, "n query"], rng: Generator) -> Float[Tensor, "n observation"]:
+        """One observation of each task at its query."""
+        observation = _columns(_numbers(self.problem, "observe", self.problem.observe(self.task, query, rng)))
+        known = self.problem.__dict__.get("observation_dim", observation.shape[-1] if observation.ndim else 1)
+        return _checked(self.problem, "observe", observation, (len(self), known), query)
+
+    def loss(self, answer: Float[Tensor, "n *extra answer"]) -> Float[Tensor, " n *extra"]:
+        """The loss of one or many answers a task."""
+        if self.problem.has_distance_loss:
+            n, dim = self.target.shape
+            extra = (1,) * (answer.ndim - 2)
+            return self.problem.answer_space.distance(answer, self.target.view(n, *extra, dim))
+        flat = answer.flatten(1, -2) if answer.ndim > 2 else answer[:, None]
+        many = flat.shape[1]
+        rows = torch.arange(len(self)).repeat_interleave(many)
+        task = trees.select(self.task, rows) if many > 1 else self.task
+        loss = _numbers(self.problem, "loss", self.problem.loss(task, flat.flatten(0, 1)))
+        loss = loss.reshape(-1) if loss.numel() == len(rows) else loss
+        loss = _checked(self.problem, "loss", loss, (len(rows),))
+        return loss.view(answer.shape[:-1])
+
+
+def _checked(
+    problem: Problem, method: str, value: Tensor, shape: tuple[int, ...], query: Tensor | None = None
+) -> Tensor:
+    name = f"{type(problem).__name__}.{method}"
+    if tuple(value.shape) != shape:
+        raise ProblemError(f"{name} returned shape {tuple(value.shape)}; expected {shape}")
+    if not bool(torch.isfinite(value).all()):
+        row = int((~torch.isfinite(value)).reshape(shape[0], -1).any(dim=1).nonzero()[0])
+        where = "" if query is None else f" at query {query[row].tolist()}"
+        raise ProblemError(f"{name} returned {value[row].tolist()} for task {row}{where}; every value must be finite")
+    return value

@@ -1,0 +1,306 @@
+"""The training loop, top to bottom.
+
+Each iteration plays a batch of fresh tasks with the current network and makes a few updates. One
+update encodes every prefix of a batch of trajectories in one causal pass and fits, together,
+
+* the posterior of the target (robust likelihood),
+* the stop head (is the deployed recommendation within epsilon?),
+* the continuation head (lambda-returns over the trajectory),
+
+with epsilon and the cost drawn per episode. ``TrainingConfig`` switches each part to the paper's own.
+"""
+
+import copy
+import time
+from dataclasses import dataclass
+from typing import NamedTuple, final
+
+import torch
+from torch import Generator, Tensor
+
+from cicpe.agents.actors import make_actor
+from cicpe.networks.base import Dims
+from cicpe.networks.critic import Goal
+from cicpe.networks.network import Belief, Network, NetworkState
+from cicpe.networks.scaling import Scaling
+from cicpe.problems import HiddenTasks, Problem
+from cicpe.training import losses
+from cicpe.training.config import TrainingConfig
+from cicpe.training.cost import dual_cost, smooth_success
+from cicpe.training.replay import Replay
+from cicpe.training.returns import lambda_returns, one_step_targets
+from cicpe.training.rollout import Behaviour, StopTest, Trajectories, collect
+from cicpe.training.schedule import Budget, adapted_horizon, learning_rate
+
+LOOKS = 20
+"""How many times a run looks at itself: it reports, and adapts the horizon."""
+
+
+class Losses(NamedTuple):
+    """The parts of one update's loss."""
+
+    inference: float
+    stop: float
+    go: float
+
+
+class Look(NamedTuple):
+    """What a run says of itself from time to time."""
+
+    update: int
+    progress: float
+    seconds: float
+    horizon: int
+    cost: float
+    losses: Losses
+    accuracy: float
+    """Of training episodes stopped at confidence 0.9, at the middle epsilon."""
+    queries: float
+    """Their mean number of queries."""
+
+
+def build_network(problem: Problem, config: TrainingConfig, rng: Generator) -> Network:
+    """A fresh network for a problem: scaling measured, weights drawn from ``rng``'s next seed."""
+    scaling = Scaling.measured(problem, rng)
+    dims = Dims(
+        problem.query_space.dim, problem.observation_dim, len(problem.context_names), problem.answer_space.dim
+    )
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(int(torch.randint(2**31, (1,), generator=rng)))
+        return Network(config.network, scaling, dims, problem.query_space, problem.answer_space)
+
+
+@dataclass
+class Progress:
+    """The moving numbers of a run; a checkpoint keeps them all."""
+
+    update: int = 0
+    seconds: float = 0.0
+    looks: int = 0
+    horizon: int = 0
+    cost: float = 0.0
+    success_before: float = -1.0
+
+
+@final
+class Trainer:
+    """Holds everything that changes during training. ``run`` trains to the end of the budget."""
+
+    def __init__(self, problem: Problem, config: TrainingConfig, budget: Budget, seed: int = 0) -> None:
+        self.problem, self.config, self.budget, self.seed = problem, config, budget, seed
+        self.rng = torch.Generator().manual_seed(seed)
+        self.network = build_network(problem, config, self.rng)
+        self.average = copy.deepcopy(self.network)
+        self.target = None if config.polyak is None else copy.deepcopy(self.network)
+        self.actor = make_actor(config.actor, problem.query_space, problem.answer_space)
+        self.optimiser = torch.optim.Adam(self.network.parameters(), lr=config.learning_rate, fused=True)
+        self.replay = Replay(config.replay_rollouts)
+        self.at = Progress(horizon=min(config.horizon, problem.horizon), cost=config.dual_start)
+        self.last_losses = Losses(float("nan"), float("nan"), float("nan"))
+        self._clock = time.perf_counter()
+
+    @property
+    def progress(self) -> float:
+        """The share of the budget that is spent."""
+        return self.budget.progress(self.at.update, self.at.seconds)
+
+    def resume_clock(self) -> None:
+        """Starts counting time from now (after a pause, or a restored checkpoint)."""
+        self._clock = time.perf_counter()
+
+    def iterate(self) -> Look | None:
+        """One rollout and its updates. Returns a look at the run when one is due."""
+        progress = self.progress
+        trajectories = self._rollout(progress)
+        for k in range(self.config.updates_per_rollout):
+            batch = trajectories if k == 0 else self.replay.sample(self.config.batch, self.rng)
+            self.last_losses = self._update(batch, progress)
+        now = time.perf_counter()
+        self.at.seconds += now - self._clock
+        self._clock = now
+        if self.progress * LOOKS >= self.at.looks + 1:
+            self.at.looks = int(self.progress * LOOKS)
+            return self._look(trajectories)
+        return None
+
+    # --- rollouts ---------------------------------------------------------------------------------
+
+    def _rollout(self, progress: float) -> Trajectories:
+        config, n = self.config, self.config.batch
+        seed = int(torch.randint(2**62, (1,), generator=self.rng))
+        hidden = HiddenTasks.draw(self.problem, n, torch.Generator().manual_seed(seed))
+        scales = torch.tensor(config.query_scales)
+        everywhere = 1.0 if progress < 0.03 else config.random_episodes
+        behaviour = Behaviour(
+            scales[torch.randint(len(scales), (n,), generator=self.rng)],
+            torch.rand(n, generator=self.rng) < everywhere,
+            config.random_queries,
+        )
+        test = None
+        goal = self._draw_goal(n)
+        if not config.run_past_stop and progress >= config.warmup:
+            test = StopTest(goal, config.minimum_time)
+        trajectories = collect(self.network, self.actor, hidden, self.at.horizon, behaviour, self.rng, test)
+        self.replay.add(seed, trajectories)
+        if config.dual_cost and progress >= config.warmup:
+            self._update_cost(trajectories, goal)
+        return trajectories
+
+    def _draw_goal(self, n: int) -> Goal:
+        def log_uniform(low: float, high: float) -> Tensor:
+            return low * (high / low) ** torch.rand(n, generator=self.rng)
+
+        epsilon = log_uniform(*self.config.epsilon)
+        if self.config.dual_cost:
+            return Goal(epsilon, torch.full((n,), max(self.at.cost, 1e-6)))
+        return Goal(epsilon, log_uniform(*self.config.cost))
+
+    def _update_cost(self, trajectories: Trajectories, goal: Goal) -> None:
+        with torch.no_grad():
+            state = self.network.unroll(trajectories.hidden.context, trajectories.query, trajectories.observation)
+            answers = self.network.believe(state).posterior.recommendation
+            final = answers[torch.arange(len(answers)), trajectories.length]
+            success = smooth_success(trajectories.hidden.loss(final), goal.epsilon, self.config.dual_softness)
+        self.at.cost = dual_cost(self.at.cost, float(success), self.config.dual_delta, self.config.dual_rate)
+
+    # --- updates ----------------------------------------------------------------------------------
+
+    def _update(self, batch: Trajectories, progress: float) -> Losses:
+        inference, stop, go = self._losses(batch)
+        for group in self.optimiser.param_groups:
+            group["lr"] = learning_rate(self.config.learning_rate, progress)
+        self.optimiser.zero_grad(set_to_none=True)
+        (inference + self.config.stop_weight * stop + go).backward()  # type: ignore[no-untyped-call]
+        torch.nn.utils.clip_grad_norm_(self.network.parameters(), self.config.gradient_clip)
+        self.optimiser.step()
+        self.at.update += 1
+        # Early on the average would lag far behind; it forgets its first steps faster.
+        decay = min(self.config.weight_average, self.at.update / (self.at.update + 10))
+        _follow(self.average, self.network, 1 - decay)
+        if self.target is not None and self.config.polyak is not None:
+            _follow(self.target, self.network, self.config.polyak)
+        return Losses(float(inference.detach()), float(stop.detach()), float(go.detach()))
+
+    def _losses(self, batch: Trajectories) -> tuple[Tensor, Tensor, Tensor]:
+        config, network, hidden = self.config, self.network, batch.hidden
+        goal = self._draw_goal(len(hidden))
+        state = network.unroll(hidden.context, batch.query, batch.observation)
+        belief = network.believe(state)
+        features = network.goal_features(state, belief, goal)
+        logits = network.stop_logits(belief, features)
+        stop_probability = torch.sigmoid(logits).detach()
+
+        prefixes = batch.query.shape[1] + 1
+        stop_time = _first(stop_probability.mean(dim=-1) >= 0.9)
+        weights = losses.prefix_weights(batch.length, stop_time, prefixes, config.mixture)
+        if config.prefixes == "sampled":
+            weights = losses.sampled_prefix(weights, self.rng)
+
+        inference = losses.inference_loss(
+            belief.posterior,
+            hidden.target,
+            weights,
+            self.problem.answer_space,
+            config.robust_tail,
+            config.anchor_weight,
+            self.rng,
+        )
+        with torch.no_grad():
+            target_state, target_belief = self._target_view(batch, state, belief)
+            reward = self._reward(hidden, target_belief, goal)
+        stop = losses.stop_head_loss(logits, reward, weights, config.stop_loss)
+
+        # The query taken at each prefix; the last prefix has none.
+        taken = torch.cat([batch.query, batch.query[:, -1:]], dim=1)
+        go_values = network.go_values(state, belief, features, taken)[:, :-1]
+        going_on = (torch.arange(prefixes - 1) < batch.length[:, None]).float()
+        with torch.no_grad():
+            if config.returns == "lambda":
+                go_now = go_values.amin(dim=-1)
+                target = lambda_returns(stop_probability.amin(dim=-1), go_now, goal.cost, config.trace)
+            else:
+                target = self._bootstrapped(batch, goal, target_state, target_belief, reward)
+        go = losses.go_head_loss(go_values, target, weights[:, :-1] * going_on)
+        return inference, stop, go
+
+    def _target_view(self, batch: Trajectories, state: NetworkState, belief: Belief) -> tuple[NetworkState, Belief]:
+        """What bootstraps and sampled rewards look at: the target network, where there is one."""
+        if self.target is None:
+            return state, belief
+        state = self.target.unroll(batch.hidden.context, batch.query, batch.observation)
+        return state, self.target.believe(state)
+
+    def _reward(self, hidden: HiddenTasks, belief: Belief, goal: Goal) -> Tensor:
+        """Success at every prefix: of the deployed recommendation, or the share of K posterior samples."""
+        if self.config.reward == "deployed":
+            return (hidden.loss(belief.posterior.recommendation) <= goal.epsilon[:, None]).float()
+        samples = [belief.posterior.sample(self.rng) for _ in range(self.config.reward_samples)]
+        loss = hidden.loss(torch.stack(samples, dim=2))
+        return (loss <= goal.epsilon[:, None, None]).float().mean(dim=-1)
+
+    def _bootstrapped(
+        self, batch: Trajectories, goal: Goal, state: NetworkState, belief: Belief, reward: Tensor
+    ) -> Tensor:
+        """One-step targets of the target network, at its mean action with smoothing noise."""
+        assert self.target is not None
+        features = self.target.goal_features(state, belief, goal)
+        stop = torch.sigmoid(self.target.stop_logits(belief, features)).amin(dim=-1)
+        space = self.problem.query_space
+        if self.config.actor == "uniform":
+            action = space.sample(stop.numel(), self.rng).view(*stop.shape, -1)
+        else:
+            unit = space.to_unit(belief.posterior.recommendation)
+            noise = self.config.target_noise * torch.randn(unit.shape, generator=self.rng)
+            action = space.project(space.from_unit(unit + noise))
+        go = self.target.go_values(state, belief, features, action).amin(dim=-1)
+        step = torch.arange(batch.query.shape[1])
+        final = ((step == batch.length[:, None] - 1) & ~batch.stopped[:, None]).float()
+        clip = self.config.bootstrap_clip
+        return one_step_targets(reward, stop, go, goal.cost, final, self.config.discount, clip)
+
+    # --- looking at itself ------------------------------------------------------------------------
+
+    def _look(self, trajectories: Trajectories) -> Look:
+        """Measures the averaged network on the last rollout, and adapts the horizon."""
+        hidden, config = trajectories.hidden, self.config
+        with torch.no_grad():
+            state = self.average.unroll(hidden.context, trajectories.query, trajectories.observation)
+            belief = self.average.believe(state)
+            loss = hidden.loss(belief.posterior.recommendation)
+            low, high = config.epsilon
+            middle = (low * high) ** 0.5
+            n = len(hidden)
+            goal = Goal(torch.full((n,), middle), torch.full((n,), max(self.at.cost, 1e-6)))
+            features = self.average.goal_features(state, belief, goal)
+            confidence = torch.sigmoid(self.average.stop_logits(belief, features)).mean(dim=-1)
+        stop_time = _first(confidence >= 0.9).long()
+        correct = loss[torch.arange(n), stop_time] <= middle
+        look = Look(
+            self.at.update,
+            self.progress,
+            self.at.seconds,
+            self.at.horizon,
+            self.at.cost,
+            self.last_losses,
+            float(correct.float().mean()),
+            float(stop_time.float().mean()),
+        )
+        if config.adapt_horizon and 0.1 <= self.progress <= 0.7:
+            success = (loss <= low).float().mean(dim=0).tolist()
+            self.at.horizon = adapted_horizon(self.at.horizon, self.problem.horizon, success, self.at.success_before)
+            self.at.success_before = success[-1]
+        return look
+
+
+def _first(hit: Tensor) -> Tensor:
+    """The first prefix at which each row is true; the last prefix where none is."""
+    index = torch.arange(hit.shape[1], dtype=torch.float32).expand_as(hit)
+    return torch.where(hit, index, float(hit.shape[1] - 1)).amin(dim=1)
+
+
+def _follow(slow: Network, fast: Network, rate: float) -> None:
+    """slow <- (1 - rate) slow + rate fast, parameter by parameter."""
+    with torch.no_grad():
+        pairs = zip(slow.parameters(), fast.parameters(), strict=True)
+        for a, b in pairs:
+            a.lerp_(b.to(a), rate)

@@ -1,0 +1,84 @@
+"""The losses of inference and critic, over weighted prefixes."""
+
+import torch
+from jaxtyping import Float, Int
+from torch import Generator, Tensor
+from torch.nn.functional import binary_cross_entropy_with_logits, smooth_l1_loss
+
+from cicpe.networks.posteriors import Posterior
+from cicpe.spaces import Space, Sphere
+from cicpe.training.config import PrefixMixture
+
+
+def prefix_weights(
+    length: Int[Tensor, " batch"], stop_time: Float[Tensor, " batch"], prefixes: int, mixture: PrefixMixture
+) -> Float[Tensor, "batch prefix"]:
+    """A probability over the prefixes 0 ... length of each trajectory: uniform, near the stop, terminal."""
+    t = torch.arange(prefixes, dtype=torch.float32)
+    inside = (t <= length[:, None]).float()
+    uniform = inside / inside.sum(dim=1, keepdim=True)
+    near = torch.exp(-(((t - stop_time[:, None]) / 3) ** 2) / 2) * inside + 1e-9 * inside
+    near = near / near.sum(dim=1, keepdim=True)
+    terminal = (t == length[:, None]).float()
+    total = mixture.uniform + mixture.near_stop + mixture.terminal
+    return (mixture.uniform * uniform + mixture.near_stop * near + mixture.terminal * terminal) / total
+
+
+def sampled_prefix(weights: Float[Tensor, "batch prefix"], rng: Generator) -> Float[Tensor, "batch prefix"]:
+    """One prefix a trajectory, drawn from the weights, as a one-hot row (the paper's sampler)."""
+    chosen = torch.multinomial(weights, 1, generator=rng)
+    return torch.zeros_like(weights).scatter_(1, chosen, 1.0)
+
+
+def robust(u: Tensor, tail: float) -> Tensor:
+    """rho(u) = min(u, 0) + tail log(1 + max(u, 0) / tail): a logarithmic tail for bad early prefixes."""
+    return u.clamp_max(0) + tail * torch.log1p(u.clamp_min(0) / tail)
+
+
+def inference_loss(
+    posterior: Posterior,
+    target: Float[Tensor, "batch answer"],
+    weights: Float[Tensor, "batch prefix"],
+    space: Space,
+    tail: float,
+    anchor_weight: float,
+    rng: Generator,
+) -> Tensor:
+    """The robust likelihood with its anchor, averaged over episodes and weighted over prefixes.
+
+    The anchor is SmoothL1 of the mean in unit coordinates; on a sphere, where radial errors are
+    harmless, it is minus the cosine between a posterior sample and the target.
+    """
+    wanted = target[:, None].expand_as(posterior.recommendation)
+    loss = robust(posterior.nll(wanted), tail)
+    if anchor_weight > 0:
+        if isinstance(space, Sphere):
+            anchor = space.distance(posterior.sample(rng), wanted) - 1
+        else:
+            unit, wanted_unit = space.to_unit(posterior.recommendation), space.to_unit(wanted)
+            anchor = smooth_l1_loss(unit, wanted_unit, reduction="none").mean(dim=-1)
+        loss = loss + anchor_weight * anchor
+    return (weights * loss).sum(dim=1).mean()
+
+
+def stop_head_loss(
+    logits: Float[Tensor, "batch prefix twin"],
+    reward: Float[Tensor, "batch prefix"],
+    weights: Float[Tensor, "batch prefix"],
+    kind: str,
+) -> Tensor:
+    """Fits the stop head to the (estimated) probability of success at every prefix."""
+    wanted = reward[..., None].expand_as(logits)
+    if kind == "cross-entropy":
+        loss = binary_cross_entropy_with_logits(logits, wanted, reduction="none")
+    else:
+        loss = (torch.sigmoid(logits) - wanted).square() / 2
+    return (weights * loss.sum(dim=-1)).sum(dim=1).mean()
+
+
+def go_head_loss(
+    values: Float[Tensor, "batch step twin"], target: Float[Tensor, "batch step"], weights: Float[Tensor, "batch step"]
+) -> Tensor:
+    """Fits the continuation head to its targets where a continuation was really made."""
+    loss = (values - target[..., None]).square().sum(dim=-1) / 2
+    return (weights * loss).sum(dim=1).mean()

@@ -1,0 +1,85 @@
+"""A replay of whole trajectories: the last few rollouts, sampled across."""
+
+from collections import deque
+from collections.abc import Iterator
+from typing import NamedTuple, final
+
+import torch
+from torch import Generator, Tensor
+
+from cicpe import trees
+from cicpe.problems import HiddenTasks, Problem
+from cicpe.training.rollout import Trajectories
+
+
+class StoredRollout(NamedTuple):
+    """A rollout and the seed its tasks were drawn with: enough to write it down without the tasks."""
+
+    seed: int
+    trajectories: Trajectories
+
+
+@final
+class Replay:
+    """A first-in first-out store of rollouts of one horizon."""
+
+    def __init__(self, rollouts: int) -> None:
+        self._rollouts: deque[StoredRollout] = deque(maxlen=rollouts)
+
+    def __iter__(self) -> Iterator[StoredRollout]:
+        return iter(self._rollouts)
+
+    def add(self, seed: int, trajectories: Trajectories) -> None:
+        """Keeps a rollout; the oldest goes. A new horizon empties the store first."""
+        if self._rollouts and self._rollouts[0].trajectories.query.shape[1] != trajectories.query.shape[1]:
+            self._rollouts.clear()
+        self._rollouts.append(StoredRollout(seed, trajectories))
+
+    def sample(self, n: int, rng: Generator) -> Trajectories:
+        """``n`` trajectories, uniformly over all that are stored."""
+        sizes = torch.tensor([float(len(stored.trajectories.length)) for stored in self._rollouts])
+        share = torch.multinomial(sizes, n, replacement=True, generator=rng).bincount(minlength=len(sizes))
+        parts = []
+        for stored, count in zip(self._rollouts, share.tolist(), strict=True):
+            if count:
+                rows = torch.randint(len(stored.trajectories.length), (count,), generator=rng)
+                parts.append(_rows(stored.trajectories, rows))
+        return _join(parts)
+
+    def tensors(self) -> dict[str, Tensor]:
+        """What a checkpoint keeps: everything but the tasks, which their seeds give back."""
+        kept = {}
+        for i, (seed, t) in enumerate(self._rollouts):
+            size = torch.tensor([seed, len(t.length)])
+            parts = {"query": t.query, "observation": t.observation, "length": t.length, "stopped": t.stopped}
+            kept |= {f"replay.{i}.{name}": value.contiguous() for name, value in (parts | {"seed": size}).items()}
+        return kept
+
+    def restore(self, problem: Problem, tensors: dict[str, Tensor]) -> None:
+        """Rebuilds the store from ``tensors``."""
+        self._rollouts.clear()
+        i = 0
+        while f"replay.{i}.seed" in tensors:
+            seed, n = tensors[f"replay.{i}.seed"].tolist()
+            hidden = HiddenTasks.draw(problem, n, torch.Generator().manual_seed(seed))
+            query, observation, length, stopped = (
+                tensors[f"replay.{i}.{name}"] for name in ("query", "observation", "length", "stopped")
+            )
+            self.add(seed, Trajectories(hidden, query, observation, length, stopped))
+            i += 1
+
+
+def _rows(t: Trajectories, rows: Tensor) -> Trajectories:
+    return Trajectories(t.hidden.select(rows), t.query[rows], t.observation[rows], t.length[rows], t.stopped[rows])
+
+
+def _join(parts: list[Trajectories]) -> Trajectories:
+    hidden = [part.hidden for part in parts]
+    joined = HiddenTasks(
+        hidden[0].problem,
+        trees.concatenate([h.task for h in hidden]),
+        torch.cat([h.context for h in hidden]),
+        torch.cat([h.target for h in hidden]),
+    )
+    query, observation, length, stopped = (torch.cat(column) for column in list(zip(*parts, strict=True))[1:])
+    return Trajectories(joined, query, observation, length, stopped)

@@ -1,0 +1,55 @@
+"""How far along a run is, and what follows from it: learning rate, exploration, horizon."""
+
+import math
+from dataclasses import dataclass
+from typing import final
+
+from cicpe.errors import InvalidInput
+
+
+@final
+@dataclass(frozen=True)
+class Budget:
+    """How long to train: a number of updates (reproducible), or minutes of wall-clock, or the first to end."""
+
+    minutes: float | None = None
+    updates: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.minutes is None and self.updates is None:
+            raise InvalidInput("minutes", None, "a number of minutes, or a number of updates")
+        if self.minutes is not None and not (0 < self.minutes < 1e5):
+            raise InvalidInput("minutes", self.minutes, "a positive number")
+        if self.updates is not None and self.updates < 1:
+            raise InvalidInput("updates", self.updates, "a whole number of at least 1")
+
+    def progress(self, updates: int, seconds: float) -> float:
+        """The share of the budget that is spent: 0 at the start, 1 when it is time to end."""
+        shares = []
+        if self.minutes is not None:
+            shares.append(seconds / (60 * self.minutes))
+        if self.updates is not None:
+            shares.append(updates / self.updates)
+        return min(1.0, max(shares))
+
+
+def learning_rate(peak: float, progress: float, warmup: float = 0.02) -> float:
+    """A short linear rise, then a cosine down to 1 % of the peak."""
+    if progress < warmup:
+        return peak * (0.1 + 0.9 * progress / warmup)
+    return peak * (0.01 + 0.99 * (1 + math.cos(math.pi * progress)) / 2)
+
+
+def adapted_horizon(horizon: int, limit: int, success: list[float], before: float) -> int:
+    """The horizon to go on with, from the success rate at every prefix for the smallest epsilon.
+
+    Where success saturates early, a quarter more than that time is enough. Where it has not, and has
+    stopped improving since the last look (``before`` is the success at the horizon then), more time is
+    what is missing.
+    """
+    saturated = next((t for t, rate in enumerate(success) if rate >= 0.98), None)
+    if saturated is not None:
+        return max(4, min(limit, math.ceil(1.25 * saturated) + 3))
+    if success[-1] < before + 0.02:
+        return min(limit, math.ceil(1.25 * horizon))
+    return horizon

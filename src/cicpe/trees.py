@@ -1,0 +1,72 @@
+"""Nested batches: the few operations that we need on tasks and states.
+
+A tree is a tensor, a NumPy array (of objects, perhaps), None, or a tuple, NamedTuple, list, dict
+or dataclass of trees. Every leaf has the batch as its first dimension.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import fields, is_dataclass
+from typing import Any, TypeVar, cast
+
+import numpy as np
+import torch
+from torch import Tensor
+
+Tree = TypeVar("Tree")
+Leaf = Tensor | np.ndarray
+
+
+def map_leaves(function: Callable[..., Any], tree: Tree, *others: Tree) -> Tree:
+    """Applies ``function`` leaf by leaf to trees of one shape; None stays None."""
+    return cast(Tree, _map(function, (tree, *others)))
+
+
+def _map(function: Callable[..., Any], trees: Sequence[Any]) -> Any:
+    first = trees[0]
+    if first is None:
+        return None
+    if isinstance(first, Tensor | np.ndarray):
+        return function(*trees)
+    if isinstance(first, dict):
+        return {key: _map(function, [tree[key] for tree in trees]) for key in first}
+    if isinstance(first, tuple | list):
+        parts = [_map(function, parts) for parts in zip(*trees, strict=True)]
+        return type(first)(*parts) if hasattr(first, "_fields") else type(first)(parts)
+    if is_dataclass(first) and not isinstance(first, type):
+        values = {f.name: _map(function, [getattr(tree, f.name) for tree in trees]) for f in fields(first)}
+        return type(first)(**values)
+    raise TypeError(
+        f"a batch may hold tensors, NumPy arrays, tuples, lists, dicts and dataclasses, not {type(first).__name__}"
+    )
+
+
+def select(tree: Tree, index: Tensor) -> Tree:
+    """The rows ``index`` (integers or a mask) of every leaf."""
+
+    def rows(leaf: Leaf) -> Leaf:
+        return leaf[index] if isinstance(leaf, Tensor) else leaf[index.numpy()]
+
+    return map_leaves(rows, tree)
+
+
+def concatenate(trees: Sequence[Tree]) -> Tree:
+    """Joins batches along their first dimension."""
+
+    def join(*leaves: Leaf) -> Leaf:
+        if isinstance(leaves[0], Tensor):
+            return torch.cat(cast(tuple[Tensor, ...], leaves))
+        return np.concatenate(leaves)
+
+    return map_leaves(join, trees[0], *trees[1:])
+
+
+def leaves(tree: object) -> list[Leaf]:
+    """Every leaf, in order."""
+    found: list[Leaf] = []
+
+    def keep(leaf: Leaf) -> Leaf:
+        found.append(leaf)
+        return leaf  # the tree is rebuilt on the way, and a user's dataclass may check its own fields
+
+    map_leaves(keep, tree)
+    return found
