@@ -30,7 +30,7 @@ SCALAR = [Dims(1, 1, 0, 1), Dims(1, 1, 2, 1), Dims(2, 1, 2, 2), Dims(3, 1, 0, 3)
 GRU, LSTM = RecurrentConfig(kind="gru", hidden=16), RecurrentConfig(kind="lstm", hidden=16)
 ATTENTION = AttentionConfig(width=16, heads=2)
 DELTA = DeltaConfig(hidden=16)
-AXIS = AxisConfig(hidden=8, pooled=6)
+AXIS = AxisConfig(hidden=8)
 REGRESSION = RegressionConfig(basis=10, probes=9)
 
 # Name, configuration, and the sizes that it takes: extend this list with every new memory.
@@ -399,7 +399,7 @@ def test_the_negative_controls_are_right_before_they_are_broken() -> None:
 @pytest.mark.parametrize(
     ("broken", "message"),
     [
-        (LeaksTheFuture, "causality: at prefix 0 after a change of step 0"),
+        (LeaksTheFuture, "causality: at the prefixes 0 ... 0 after a change of step 0"),
         (LeaksTheNextQuery, "causality"),
         (StepsDifferently, "agreement of unroll and step: at prefix 1, summary differs by"),
         (StepsInPlace, "agreement of unroll and step: at prefix 0"),

@@ -1,0 +1,62 @@
+"""cicpe: what to measure next, when to stop, and what the answer is.
+
+>>> import cicpe
+>>> model = cicpe.load("binary-search-6d")
+>>> session = model.session(epsilon=0.1, delta=0.1)
+
+Everything here is imported when it is first used, so that ``import cicpe`` is quick.
+"""
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from cicpe._version import __version__
+
+if TYPE_CHECKING:
+    from cicpe.api import evaluate, load, train
+    from cicpe.errors import CicpeError, InvalidInput
+    from cicpe.model import Model
+    from cicpe.problems import Problem, make_problem
+    from cicpe.problems.per_task import PerTaskProblem
+    from cicpe.spaces import Box, Interval, Sphere
+
+_PLACES = {
+    "Box": "cicpe.spaces",
+    "CicpeError": "cicpe.errors",
+    "Interval": "cicpe.spaces",
+    "InvalidInput": "cicpe.errors",
+    "Model": "cicpe.model",
+    "PerTaskProblem": "cicpe.problems.per_task",
+    "Problem": "cicpe.problems",
+    "Sphere": "cicpe.spaces",
+    "evaluate": "cicpe.api",
+    "load": "cicpe.api",
+    "make_problem": "cicpe.problems",
+    "train": "cicpe.api",
+}
+
+__all__ = [
+    "Box",
+    "CicpeError",
+    "Interval",
+    "InvalidInput",
+    "Model",
+    "PerTaskProblem",
+    "Problem",
+    "Sphere",
+    "__version__",
+    "evaluate",
+    "load",
+    "make_problem",
+    "train",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _PLACES:
+        raise AttributeError(f"module 'cicpe' has no attribute {name!r}")
+    return getattr(importlib.import_module(_PLACES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return __all__

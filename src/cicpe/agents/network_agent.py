@@ -10,11 +10,7 @@ from torch import Generator, Tensor
 from cicpe.agents.actors import Actor
 from cicpe.agents.base import Agent, Proposal
 from cicpe.agents.stopping import StopRule, StopView
-from cicpe.networks.critic import Goal
 from cicpe.networks.network import Network, NetworkState
-
-REFERENCE_COST = 0.01
-"""The cost that the critic is told where the stop rule does not use one."""
 
 
 class AgentState(NamedTuple):
@@ -47,14 +43,13 @@ class NetworkAgent(Agent):
             query = self.actor.propose(belief, rng, self.scale)
             batch = len(query)
             bellman = self.stop_rule.needs_go_value
-            cost = state.threshold if bellman else torch.full((batch,), REFERENCE_COST)
-            goal = Goal(torch.full((batch,), self.epsilon), cost)
-            features = self.network.goal_features(state.network, belief, goal)
+            features = self.network.goal_features(state.network, belief, torch.full((batch,), self.epsilon))
             stop_twins = torch.sigmoid(self.network.stop_logits(belief, features)[:, 0])
             confidence = stop_twins.mean(dim=-1)
             stop_value, go_value = stop_twins.amin(dim=-1), torch.zeros(batch)
             if bellman:
-                go_value = self.network.go_values(state.network, belief, features, query[:, None])[:, 0].amin(dim=-1)
+                values = self.network.go_values(state.network, belief, features, query[:, None], state.threshold)
+                go_value = values[:, 0].amin(dim=-1)
             view = StopView(state.network.prefix_BP[:, 0], confidence, stop_value, go_value)
             return Proposal(
                 query=query,

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.nn.functional import silu
 
 from cicpe.errors import InvalidInput
-from cicpe.networks.base import Config, Dims, Memory, Reading, mlp
+from cicpe.networks.base import Config, Dims, Memory, Reading
 from cicpe.networks.posteriors import LOG_STD
 
 UNIFORM_LOG_STD = -0.5493
@@ -29,10 +29,8 @@ class AxisConfig(Config):
     """A recurrent filter per coordinate with shared weights; coordinates are pooled for the critic."""
 
     kind: Literal["axis"] = "axis"
-    hidden: int = 48
+    hidden: int = 32
     """Hidden units per coordinate."""
-    pooled: int = 32
-    """Features per coordinate that are pooled (mean and maximum) for the critic."""
 
     def build(self, dims: Dims) -> "AxisMemory":
         """The memory that this describes."""
@@ -56,7 +54,9 @@ class AxisMemory(Memory):
         super().__init__()
         if not dims.query == dims.observation == dims.answer:
             sizes = f"query {dims.query}, observation {dims.observation}, answer {dims.answer}"
-            raise InvalidInput("memory", "axis", f"a problem with one entry per coordinate in all three; it has {sizes}")
+            raise InvalidInput(
+                "memory", "axis", f"a problem with one entry per coordinate in all three; it has {sizes}"
+            )
         self.axes = dims.answer
         self.embed = nn.Linear(4 + dims.context, config.hidden)
         self.cell = nn.GRUCell(config.hidden, config.hidden)
@@ -64,8 +64,7 @@ class AxisMemory(Memory):
         with torch.no_grad():
             self.update.weight.mul_(0.1)
             self.update.bias.zero_()
-        self.pool = mlp([config.hidden + 1, config.pooled, config.pooled])
-        self.width = 2 * config.pooled
+        self.width = 2 * (config.hidden + 1)
         self.axis_width = config.hidden
         self.width_at = self.width + dims.query
 
@@ -113,7 +112,7 @@ class AxisMemory(Memory):
         return AxisState(torch.stack(means, dim=1), torch.stack(log_stds, dim=1), hidden_BPXH, context_BC)
 
     def read(self, state: AxisState) -> Reading:
-        with_spread = torch.cat([state.hidden_BPXH, state.log_std_BPX[..., None]], dim=-1).detach()
-        pooled_BPXF = self.pool(with_spread)
-        summary = torch.cat([pooled_BPXF.mean(dim=2), pooled_BPXF.amax(dim=2)], dim=-1)
+        # The summary serves the critic alone: what a coordinate remembers is trained by the posterior's loss.
+        features_BPXF = torch.cat([state.hidden_BPXH, state.log_std_BPX[..., None]], dim=-1).detach()
+        summary = torch.cat([features_BPXF.mean(dim=2), features_BPXF.amax(dim=2)], dim=-1)
         return Reading(summary, state.hidden_BPXH, state.mean_BPX, state.log_std_BPX)

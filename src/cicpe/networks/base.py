@@ -13,6 +13,7 @@ A memory has two consistent views of the same mathematics:
 """
 
 from abc import ABC, abstractmethod
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import torch
@@ -96,7 +97,7 @@ class Memory(nn.Module, ABC):
 def mlp(sizes: list[int], last_gain: float = 1.0) -> nn.Sequential:
     """A multilayer perceptron with SiLU between its layers; ``last_gain`` scales the last weights."""
     layers: list[nn.Module] = []
-    for inputs, outputs in zip(sizes[:-1], sizes[1:], strict=True):
+    for inputs, outputs in pairwise(sizes):
         layers += [nn.Linear(inputs, outputs), nn.SiLU()]
     last = layers[-2]
     assert isinstance(last, nn.Linear)

@@ -1,6 +1,7 @@
 """The critic: the probability of success if we stop, and the value of going on.
 
-Both heads see the history, the time, epsilon and the cost, so that one model serves a range of them.
+Both heads see the history, the time and epsilon, and the second the cost, so that one model serves a
+range of them.
 Twins are two independent heads; the conservative value is their minimum.
 """
 
@@ -40,7 +41,7 @@ class Goal(NamedTuple):
 class Critic(nn.Module):
     """Q(h, stop) as a logit of the success probability, and Q(h, a) as a value."""
 
-    GOAL_FEATURES = 3 + 2 + 3
+    GOAL_FEATURES = 3 + 4
 
     def __init__(self, config: CriticConfig, memory: Memory) -> None:
         super().__init__()
@@ -50,17 +51,18 @@ class Critic(nn.Module):
             mlp([memory.width + extra, config.hidden, config.hidden, 1], last_gain=0.1) for _ in range(heads)
         )
         self.go = nn.ModuleList(
-            mlp([memory.width_at + extra, config.hidden, config.hidden, 1], last_gain=0.1) for _ in range(heads)
+            mlp([memory.width_at + extra + 1, config.hidden, config.hidden, 1], last_gain=0.1) for _ in range(heads)
         )
 
     @staticmethod
-    def goal_features(prefix_BP: Tensor, std_BPX: Tensor, goal: Goal) -> Float[Tensor, "batch prefix goal"]:
-        """Time, goal, and the posterior's spread beside epsilon: what any stop rule has to compare."""
-        log_epsilon = goal.epsilon.log()[:, None].expand(prefix_BP.shape)
-        log_cost = goal.cost.log()[:, None].expand(prefix_BP.shape)
+    def goal_features(
+        prefix_BP: Tensor, std_BPX: Tensor, epsilon_B: Float[Tensor, " batch"]
+    ) -> Float[Tensor, "batch prefix goal"]:
+        """Time, epsilon, and the posterior's spread beside it: what any stop rule has to compare."""
+        log_epsilon = epsilon_B.log()[:, None].expand(prefix_BP.shape)
         spread = torch.linalg.vector_norm(std_BPX, dim=-1).log()
         worst = std_BPX.amax(dim=-1).log()
-        features = [log_epsilon / 2, log_cost / 3, spread / 2, worst / 2, spread - log_epsilon]
+        features = [log_epsilon / 2, spread / 2, worst / 2, spread - log_epsilon]
         return torch.cat([time_features(prefix_BP), torch.stack(features, dim=-1)], dim=-1)
 
     def stop_logits(self, summary_BPF: Tensor, features_BPG: Tensor) -> Float[Tensor, "batch prefix twin"]:
@@ -68,7 +70,10 @@ class Critic(nn.Module):
         inputs = torch.cat([summary_BPF, features_BPG], dim=-1)
         return torch.cat([head(inputs) for head in self.stop], dim=-1)
 
-    def go_values(self, at_BPF: Tensor, features_BPG: Tensor) -> Float[Tensor, "batch prefix twin"]:
+    def go_values(
+        self, at_BPF: Tensor, features_BPG: Tensor, cost_B: Float[Tensor, " batch"]
+    ) -> Float[Tensor, "batch prefix twin"]:
         """Value of paying for the candidate query and acting well afterwards."""
-        inputs = torch.cat([at_BPF, features_BPG], dim=-1)
+        log_cost = (cost_B.log() / 3)[:, None, None].expand(*at_BPF.shape[:2], 1)
+        inputs = torch.cat([at_BPF, features_BPG, log_cost], dim=-1)
         return torch.cat([head(inputs) for head in self.go], dim=-1)

@@ -59,11 +59,11 @@ def delta_rule(
     """The outputs S_t q_t, and the last S_t, of the gated delta rule.
 
     S_t = g_t S_{t-1} + u_t k_t^T with u_t = beta_t (v_t - g_t S_{t-1} k_t), where g = exp(``log_keep``) and
-    beta = ``write``. For unit keys and rates within [0, 1] what was stored never grows, so S stays bounded.
+    beta = ``write``. For unit keys and rates within [0, 1] a step never enlarges what was stored before it.
 
     With G_ts = g_{s+1} ... g_t and G_t = g_1 ... g_t, the corrections u solve one triangular system,
-    u_t + beta_t sum_{s<t} G_ts <k_t, k_s> u_s = beta_t (v_t - G_t S_0 k_t), which takes the place of a
-    loop over the tokens (five to ten times as fast on histories of tens of steps).
+    u_t + beta_t sum_{s<t} G_ts <k_t, k_s> u_s = beta_t (v_t - G_t S_0 k_t). One solve takes the place of
+    a loop over the tokens: four to seven times as fast with its gradient, for 10 to 300 tokens on one core.
     """
     ahead_PP = torch.ones(key_BNPK.shape[2], key_BNPK.shape[2], dtype=torch.bool).triu(1)
     log_kept_BNP = log_keep_BNP.cumsum(dim=-1)
@@ -81,7 +81,7 @@ def delta_rule(
 
 @final
 class DeltaLayer(nn.Module):
-    """The delta rule, then a gated perceptron, each added to its normalised input."""
+    """A pre-norm layer: x + delta rule(norm(x)), then x + gated perceptron(norm(x))."""
 
     KEEP_BIAS = 5.0
     """Starts with g = sigmoid(5) = 0.993: what was written early still counts after a hundred steps."""

@@ -100,21 +100,28 @@ class Network(nn.Module):
         critic_reading = reading if self.critic_memory is None else self.critic_memory.read(state.critic)
         return Belief(self.posterior_head(reading), reading, critic_reading)
 
-    def goal_features(self, state: NetworkState, belief: Belief, goal: Goal) -> Tensor:
+    def goal_features(self, state: NetworkState, belief: Belief, epsilon: Float[Tensor, " batch"]) -> Tensor:
         """The critic's inputs beside the history; the posterior's spread enters without gradient."""
-        return Critic.goal_features(state.prefix_BP, belief.posterior.std.detach(), goal)
+        return Critic.goal_features(state.prefix_BP, belief.posterior.std.detach(), epsilon)
 
     def stop_logits(self, belief: Belief, features: Tensor) -> Float[Tensor, "batch prefix twin"]:
         """Logit of the success probability at every prefix."""
         return self.critic.stop_logits(belief.critic_reading.summary, features)
 
     def go_values(
-        self, state: NetworkState, belief: Belief, features: Tensor, query: Float[Tensor, "batch prefix query"]
+        self,
+        state: NetworkState,
+        belief: Belief,
+        features: Tensor,
+        query: Float[Tensor, "batch prefix query"],
+        cost: Float[Tensor, " batch"],
     ) -> Float[Tensor, "batch prefix twin"]:
         """Value of a candidate query at every prefix."""
-        unit = self.query_space.to_unit(query)
-        memory, inner = (self.memory, state.inference) if self.critic_memory is None else (self.critic_memory, state.critic)
-        return self.critic.go_values(memory.read_at(inner, belief.critic_reading, unit), features)
+        shared = self.critic_memory is None
+        memory, inner = (self.memory, state.inference) if shared else (self.critic_memory, state.critic)
+        assert memory is not None
+        at = memory.read_at(inner, belief.critic_reading, self.query_space.to_unit(query))
+        return self.critic.go_values(at, features, cost)
 
 
 __all__ = ["Belief", "GaussianPosterior", "Goal", "MemoryConfig", "Network", "NetworkConfig", "NetworkState"]

@@ -103,10 +103,7 @@ class GaussianHead(nn.Module):
         # Without an anchor the head starts near one third of a unit, about the spread of a uniform prior.
         log_spread = torch.full_like(raw, -1.0) if reading.log_spread is None else reading.log_spread
         log_std = (log_spread + log_std).clamp(*LOG_STD)
-        if reading.anchor is None:
-            mean = torch.tanh(raw)
-        else:
-            mean = reading.anchor + log_spread.exp() * raw
+        mean = torch.tanh(raw) if reading.anchor is None else reading.anchor + log_spread.exp() * raw
         if isinstance(self.space, Sphere):
             mean = self.space.project(mean + 1e-6)
         return GaussianPosterior(self.space, mean, log_std)

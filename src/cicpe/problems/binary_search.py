@@ -47,9 +47,7 @@ class BinarySearch(Problem):
         noise = sample_noise(noise_range(self.noise), n, rng)
         return BinarySearchTask(self.answer_space.sample(n, rng), noise)
 
-    def observe(
-        self, task: BinarySearchTask, query: Float[Tensor, "n dim"], rng: Generator
-    ) -> Float[Tensor, "n dim"]:
+    def observe(self, task: BinarySearchTask, query: Float[Tensor, "n dim"], rng: Generator) -> Float[Tensor, "n dim"]:
         flip = torch.rand(query.shape, generator=rng) < task.noise[:, None]
         above = task.target >= query
         return torch.where(above ^ flip, 1.0, -1.0)

@@ -34,27 +34,29 @@ class TrainingConfig(Config):
     cost: tuple[float, float] = (1e-3, 0.1)
     """Range of the cost of a query; drawn log-uniformly per episode (unless the cost is dual)."""
 
-    batch: int = Field(256, ge=1)
-    """Episodes in one rollout, and trajectories in one update."""
-    updates_per_rollout: int = Field(2, ge=1)
+    first_batch: int = Field(default=64, ge=1)
+    """Episodes in one rollout, and trajectories in one update, at the start: small steps first, and many."""
+    batch: int = Field(default=192, ge=1)
+    """The same at the end; it grows in between."""
+    updates_per_rollout: int = Field(default=2, ge=1)
     """Gradient steps between rollouts."""
-    replay_rollouts: int = Field(4, ge=1)
+    replay_rollouts: int = Field(default=4, ge=1)
     """How many rollouts the replay holds."""
-    horizon: int = Field(32, ge=1)
+    horizon: int = Field(default=20, ge=1)
     """Queries per training episode at the start."""
     adapt_horizon: bool = True
     """Grow or shrink the horizon to what the smallest epsilon needs."""
 
-    learning_rate: float = Field(3e-3, gt=0)
+    learning_rate: float = Field(default=3e-3, gt=0)
     """Adam's peak learning rate; it falls along a cosine to 1 % of this."""
-    gradient_clip: float = Field(1.0, gt=0)
+    gradient_clip: float = Field(default=1.0, gt=0)
     """Largest norm of a gradient."""
-    weight_average: float = Field(0.995, ge=0, lt=1)
+    weight_average: float = Field(default=0.995, ge=0, lt=1)
     """Decay of the running average of weights that is deployed."""
 
-    random_episodes: float = Field(0.05, ge=0, le=1)
+    random_episodes: float = Field(default=0.05, ge=0, le=1)
     """Share of episodes with uniform queries (all of them during the first 3 % of training)."""
-    random_queries: float = Field(0.02, ge=0, le=1)
+    random_queries: float = Field(default=0.02, ge=0, le=1)
     """Share of single queries made uniformly."""
     query_scales: tuple[float, ...] = (0.0, 0.0, 0.5, 1.0)
     """Spreads about the posterior mean with which training episodes are queried; one is drawn per episode."""
@@ -63,47 +65,47 @@ class TrainingConfig(Config):
     """Train on every prefix of a trajectory (weighted), or on one sampled prefix (the paper's)."""
     mixture: PrefixMixture = PrefixMixture()
     """The weights, or the sampling distribution, of prefixes."""
-    robust_tail: float = Field(5.0, gt=0)
+    robust_tail: float = Field(default=5.0, gt=0)
     """tau of the robust likelihood: where its tail turns logarithmic."""
-    anchor_weight: float = Field(0.1, ge=0)
+    anchor_weight: float = Field(default=0.1, ge=0)
     """Weight of the SmoothL1 anchor of the mean (of the alignment term on a sphere)."""
 
     stop_loss: Literal["cross-entropy", "squared"] = "cross-entropy"
     """How the stop head is fitted to its target."""
     reward: Literal["deployed", "sampled"] = "deployed"
     """The stop target: success of the deployed recommendation, or of samples of the target network."""
-    reward_samples: int = Field(16, ge=1)
+    reward_samples: int = Field(default=16, ge=1)
     """K, for the sampled reward."""
     returns: Literal["lambda", "one-step"] = "lambda"
     """Continuation targets over the trajectory, or by one-step bootstraps."""
-    trace: float = Field(0.95, ge=0, le=1)
+    trace: float = Field(default=0.95, ge=0, le=1)
     """lambda of the returns."""
-    discount: float = Field(1.0, gt=0, le=1)
+    discount: float = Field(default=1.0, gt=0, le=1)
     """gamma of one-step bootstraps."""
-    stop_weight: float = Field(1.0, ge=0)
+    stop_weight: float = Field(default=1.0, ge=0)
     """Weight of the stop head's loss."""
     polyak: float | None = None
     """Rate of the target network's average; None bootstraps from the network itself."""
     bootstrap_clip: tuple[float, float] | None = None
     """Quantiles of the batch to which bootstrap values are clipped."""
-    target_noise: float = Field(0.02, ge=0)
+    target_noise: float = Field(default=0.02, ge=0)
     """Smoothing noise on target actions, in unit coordinates."""
 
     run_past_stop: bool = True
     """Let training episodes go on past their stop, so that stopping is judged at every prefix."""
-    warmup: float = Field(0.1, ge=0, le=1)
+    warmup: float = Field(default=0.1, ge=0, le=1)
     """Share of training during which episodes never stop (where they may)."""
-    minimum_time: int = Field(1, ge=0)
+    minimum_time: int = Field(default=1, ge=0)
     """Queries before the Bellman rule may stop."""
     dual_cost: bool = False
     """One cost for all episodes, moved by the paper's dual update towards success 1 - delta."""
-    dual_delta: float = Field(0.1, gt=0, lt=1)
+    dual_delta: float = Field(default=0.1, gt=0, lt=1)
     """delta of the dual update."""
-    dual_rate: float = Field(2e-3, gt=0)
+    dual_rate: float = Field(default=2e-3, gt=0)
     """eta_c: step of the dual update."""
-    dual_start: float = Field(0.01, ge=0, le=1)
+    dual_start: float = Field(default=0.01, ge=0, le=1)
     """The first cost."""
-    dual_softness: float = Field(0.1, gt=0)
+    dual_softness: float = Field(default=0.1, gt=0)
     """kappa: width of the smooth success proxy, relative to epsilon."""
 
     @model_validator(mode="after")
@@ -112,8 +114,8 @@ class TrainingConfig(Config):
             low, high = getattr(self, name)
             if not 0 < low <= high:
                 raise ValueError(f"{name} = {(low, high)}: needs 0 < low <= high")
-        if self.returns == "one-step" and self.polyak is None:
-            raise ValueError("polyak = None: one-step returns bootstrap from a target network; give a rate such as 0.01")
-        if self.reward == "sampled" and self.polyak is None:
-            raise ValueError("polyak = None: the sampled reward comes from the target network; give a rate such as 0.01")
+        if self.polyak is None and (self.returns == "one-step" or self.reward == "sampled"):
+            raise ValueError(
+                "polyak = None: one-step returns and sampled rewards need a target network; give a rate such as 0.01"
+            )
         return self

@@ -27,7 +27,7 @@ from cicpe.problems import HiddenTasks, Problem
 from cicpe.training import losses
 from cicpe.training.config import TrainingConfig
 from cicpe.training.cost import dual_cost, smooth_success
-from cicpe.training.replay import Replay
+from cicpe.training.replay import Replay, join, select_rows
 from cicpe.training.returns import lambda_returns, one_step_targets
 from cicpe.training.rollout import Behaviour, StopTest, Trajectories, collect
 from cicpe.training.schedule import Budget, adapted_horizon, learning_rate
@@ -62,9 +62,7 @@ class Look(NamedTuple):
 def build_network(problem: Problem, config: TrainingConfig, rng: Generator) -> Network:
     """A fresh network for a problem: scaling measured, weights drawn from ``rng``'s next seed."""
     scaling = Scaling.measured(problem, rng)
-    dims = Dims(
-        problem.query_space.dim, problem.observation_dim, len(problem.context_names), problem.answer_space.dim
-    )
+    dims = Dims(problem.query_space.dim, problem.observation_dim, len(problem.context_names), problem.answer_space.dim)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(int(torch.randint(2**31, (1,), generator=rng)))
         return Network(config.network, scaling, dims, problem.query_space, problem.answer_space)
@@ -113,20 +111,21 @@ class Trainer:
         progress = self.progress
         trajectories = self._rollout(progress)
         for k in range(self.config.updates_per_rollout):
-            batch = trajectories if k == 0 else self.replay.sample(self.config.batch, self.rng)
+            batch = trajectories if k == 0 else self.replay.sample(len(trajectories.hidden), self.rng)
             self.last_losses = self._update(batch, progress)
         now = time.perf_counter()
         self.at.seconds += now - self._clock
         self._clock = now
         if self.progress * LOOKS >= self.at.looks + 1:
             self.at.looks = int(self.progress * LOOKS)
-            return self._look(trajectories)
+            return self._look()
         return None
 
     # --- rollouts ---------------------------------------------------------------------------------
 
     def _rollout(self, progress: float) -> Trajectories:
-        config, n = self.config, self.config.batch
+        config = self.config
+        n = round(config.first_batch + (config.batch - config.first_batch) * progress)
         seed = int(torch.randint(2**62, (1,), generator=self.rng))
         hidden = HiddenTasks.draw(self.problem, n, torch.Generator().manual_seed(seed))
         scales = torch.tensor(config.query_scales)
@@ -186,7 +185,7 @@ class Trainer:
         goal = self._draw_goal(len(hidden))
         state = network.unroll(hidden.context, batch.query, batch.observation)
         belief = network.believe(state)
-        features = network.goal_features(state, belief, goal)
+        features = network.goal_features(state, belief, goal.epsilon)
         logits = network.stop_logits(belief, features)
         stop_probability = torch.sigmoid(logits).detach()
 
@@ -212,7 +211,7 @@ class Trainer:
 
         # The query taken at each prefix; the last prefix has none.
         taken = torch.cat([batch.query, batch.query[:, -1:]], dim=1)
-        go_values = network.go_values(state, belief, features, taken)[:, :-1]
+        go_values = network.go_values(state, belief, features, taken, goal.cost)[:, :-1]
         going_on = (torch.arange(prefixes - 1) < batch.length[:, None]).float()
         with torch.no_grad():
             if config.returns == "lambda":
@@ -243,7 +242,7 @@ class Trainer:
     ) -> Tensor:
         """One-step targets of the target network, at its mean action with smoothing noise."""
         assert self.target is not None
-        features = self.target.goal_features(state, belief, goal)
+        features = self.target.goal_features(state, belief, goal.epsilon)
         stop = torch.sigmoid(self.target.stop_logits(belief, features)).amin(dim=-1)
         space = self.problem.query_space
         if self.config.actor == "uniform":
@@ -252,7 +251,7 @@ class Trainer:
             unit = space.to_unit(belief.posterior.recommendation)
             noise = self.config.target_noise * torch.randn(unit.shape, generator=self.rng)
             action = space.project(space.from_unit(unit + noise))
-        go = self.target.go_values(state, belief, features, action).amin(dim=-1)
+        go = self.target.go_values(state, belief, features, action, goal.cost).amin(dim=-1)
         step = torch.arange(batch.query.shape[1])
         final = ((step == batch.length[:, None] - 1) & ~batch.stopped[:, None]).float()
         clip = self.config.bootstrap_clip
@@ -260,8 +259,11 @@ class Trainer:
 
     # --- looking at itself ------------------------------------------------------------------------
 
-    def _look(self, trajectories: Trajectories) -> Look:
-        """Measures the averaged network on the last rollout, and adapts the horizon."""
+    def _look(self) -> Look:
+        """Measures the averaged network on the actor's own episodes, and adapts the horizon."""
+        trajectories = join([stored.trajectories for stored in self.replay])
+        if bool(trajectories.own.any()):
+            trajectories = select_rows(trajectories, trajectories.own)
         hidden, config = trajectories.hidden, self.config
         with torch.no_grad():
             state = self.average.unroll(hidden.context, trajectories.query, trajectories.observation)
@@ -270,8 +272,7 @@ class Trainer:
             low, high = config.epsilon
             middle = (low * high) ** 0.5
             n = len(hidden)
-            goal = Goal(torch.full((n,), middle), torch.full((n,), max(self.at.cost, 1e-6)))
-            features = self.average.goal_features(state, belief, goal)
+            features = self.average.goal_features(state, belief, torch.full((n,), middle))
             confidence = torch.sigmoid(self.average.stop_logits(belief, features)).mean(dim=-1)
         stop_time = _first(confidence >= 0.9).long()
         correct = loss[torch.arange(n), stop_time] <= middle
@@ -287,7 +288,9 @@ class Trainer:
         )
         if config.adapt_horizon and 0.1 <= self.progress <= 0.7:
             success = (loss <= low).float().mean(dim=0).tolist()
-            self.at.horizon = adapted_horizon(self.at.horizon, self.problem.horizon, success, self.at.success_before)
+            self.at.horizon = adapted_horizon(
+                self.at.horizon, self.problem.horizon, success, self.at.success_before, self.progress >= 0.15
+            )
             self.at.success_before = success[-1]
         return look
 

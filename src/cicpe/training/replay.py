@@ -1,7 +1,7 @@
 """A replay of whole trajectories: the last few rollouts, sampled across."""
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple, final
 
 import torch
@@ -43,15 +43,15 @@ class Replay:
         for stored, count in zip(self._rollouts, share.tolist(), strict=True):
             if count:
                 rows = torch.randint(len(stored.trajectories.length), (count,), generator=rng)
-                parts.append(_rows(stored.trajectories, rows))
-        return _join(parts)
+                parts.append(select_rows(stored.trajectories, rows))
+        return join(parts)
 
     def tensors(self) -> dict[str, Tensor]:
         """What a checkpoint keeps: everything but the tasks, which their seeds give back."""
         kept = {}
         for i, (seed, t) in enumerate(self._rollouts):
             size = torch.tensor([seed, len(t.length)])
-            parts = {"query": t.query, "observation": t.observation, "length": t.length, "stopped": t.stopped}
+            parts = dict(zip(t._fields[1:], t[1:], strict=True))
             kept |= {f"replay.{i}.{name}": value.contiguous() for name, value in (parts | {"seed": size}).items()}
         return kept
 
@@ -62,18 +62,18 @@ class Replay:
         while f"replay.{i}.seed" in tensors:
             seed, n = tensors[f"replay.{i}.seed"].tolist()
             hidden = HiddenTasks.draw(problem, n, torch.Generator().manual_seed(seed))
-            query, observation, length, stopped = (
-                tensors[f"replay.{i}.{name}"] for name in ("query", "observation", "length", "stopped")
-            )
-            self.add(seed, Trajectories(hidden, query, observation, length, stopped))
+            names = Trajectories._fields[1:]
+            self.add(seed, Trajectories(hidden, *(tensors[f"replay.{i}.{name}"] for name in names)))
             i += 1
 
 
-def _rows(t: Trajectories, rows: Tensor) -> Trajectories:
-    return Trajectories(t.hidden.select(rows), t.query[rows], t.observation[rows], t.length[rows], t.stopped[rows])
+def select_rows(t: Trajectories, rows: Tensor) -> Trajectories:
+    """The trajectories at ``rows`` (integers or a mask)."""
+    return Trajectories(t.hidden.select(rows), *(column[rows] for column in t[1:]))
 
 
-def _join(parts: list[Trajectories]) -> Trajectories:
+def join(parts: Sequence[Trajectories]) -> Trajectories:
+    """One batch of several."""
     hidden = [part.hidden for part in parts]
     joined = HiddenTasks(
         hidden[0].problem,
@@ -81,5 +81,4 @@ def _join(parts: list[Trajectories]) -> Trajectories:
         torch.cat([h.context for h in hidden]),
         torch.cat([h.target for h in hidden]),
     )
-    query, observation, length, stopped = (torch.cat(column) for column in list(zip(*parts, strict=True))[1:])
-    return Trajectories(joined, query, observation, length, stopped)
+    return Trajectories(joined, *(torch.cat(column) for column in list(zip(*parts, strict=True))[1:]))

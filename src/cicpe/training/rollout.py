@@ -46,6 +46,8 @@ class Trajectories(NamedTuple):
     """Number of observations; later steps are padding."""
     stopped: Bool[Tensor, " batch"]
     """Ended by the stop rule rather than by the horizon."""
+    own: Bool[Tensor, " batch"]
+    """Queried by the actor's rule rather than at random."""
 
 
 def collect(
@@ -70,9 +72,9 @@ def collect(
             at_random = behaviour.random_episode | (torch.rand(n, generator=rng) < behaviour.random_queries)
             query = torch.where(at_random[:, None], network.query_space.sample(n, rng), query)
             if stop_test is not None and t >= stop_test.minimum_time:
-                features = network.goal_features(state, belief, stop_test.goal)
+                features = network.goal_features(state, belief, stop_test.goal.epsilon)
                 stop = torch.sigmoid(network.stop_logits(belief, features)).amin(dim=(1, 2))
-                go = network.go_values(state, belief, features, query[:, None]).amin(dim=(1, 2))
+                go = network.go_values(state, belief, features, query[:, None], stop_test.goal.cost).amin(dim=(1, 2))
                 now = (stop >= go) & ~stopped
                 length[now], stopped = t, stopped | now
                 if bool(stopped.all()):
@@ -81,7 +83,8 @@ def collect(
             state = network.step(state, query, observation)
             queries.append(query)
             observations.append(observation)
-    return Trajectories(hidden, _padded(queries, horizon), _padded(observations, horizon), length, stopped)
+    query, observation = _padded(queries, horizon), _padded(observations, horizon)
+    return Trajectories(hidden, query, observation, length, stopped, ~behaviour.random_episode)
 
 
 def _padded(steps: list[Tensor], horizon: int) -> Tensor:

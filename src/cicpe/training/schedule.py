@@ -40,16 +40,22 @@ def learning_rate(peak: float, progress: float, warmup: float = 0.02) -> float:
     return peak * (0.01 + 0.99 * (1 + math.cos(math.pi * progress)) / 2)
 
 
-def adapted_horizon(horizon: int, limit: int, success: list[float], before: float) -> int:
+ENOUGH = 0.97
+"""Success at the smallest epsilon with which a horizon is long enough."""
+TOO_LITTLE = 0.95
+"""Success at the horizon below which it is too short."""
+
+
+def adapted_horizon(horizon: int, limit: int, success: list[float], before: float, may_grow: bool) -> int:
     """The horizon to go on with, from the success rate at every prefix for the smallest epsilon.
 
-    Where success saturates early, a quarter more than that time is enough. Where it has not, and has
+    Where success saturates early, a quarter more than that time is enough. Where it falls short, and has
     stopped improving since the last look (``before`` is the success at the horizon then), more time is
-    what is missing.
+    what is missing; early on it is training that is missing, so growth waits for ``may_grow``.
     """
-    saturated = next((t for t, rate in enumerate(success) if rate >= 0.98), None)
+    saturated = next((t for t, rate in enumerate(success) if rate >= ENOUGH), None)
     if saturated is not None:
-        return max(4, min(limit, math.ceil(1.25 * saturated) + 3))
-    if success[-1] < before + 0.02:
+        return max(4, min(horizon, limit, math.ceil(1.25 * saturated) + 3))
+    if may_grow and success[-1] < min(TOO_LITTLE, before + 0.02):
         return min(limit, math.ceil(1.25 * horizon))
     return horizon

@@ -1,0 +1,206 @@
+"""The library in a few functions: train, load, evaluate."""
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, final
+
+import torch
+
+from cicpe import zoo
+from cicpe.certification.thresholds import StopName, calibrate
+from cicpe.errors import InvalidInput
+from cicpe.evaluation.evaluate import Evaluation, evaluate_agent
+from cicpe.model import Description, Model
+from cicpe.problems import HiddenTasks, Problem, make_problem, spec_of
+from cicpe.training.checkpoint import restore_checkpoint, save_checkpoint
+from cicpe.training.config import TrainingConfig
+from cicpe.training.log import TrainingLog
+from cicpe.training.loop import Look, Trainer
+from cicpe.training.recipes import choose
+from cicpe.training.schedule import Budget
+
+CHECKPOINT = "checkpoint.safetensors"
+CALIBRATION_SHARE = 0.07
+"""Share of a budget in minutes that is kept for calibration."""
+
+
+@final
+class Watcher:
+    """What a caller may follow: the choices made, each iteration, each look. Override what is of use."""
+
+    def __init__(
+        self,
+        on_choice: Callable[[tuple[str, ...]], None] = lambda reasons: None,
+        on_iteration: Callable[[Trainer], None] = lambda trainer: None,
+        on_look: Callable[[Look], None] = lambda look: None,
+        on_calibration: Callable[[], None] = lambda: None,
+    ) -> None:
+        self.on_choice, self.on_iteration = on_choice, on_iteration
+        self.on_look, self.on_calibration = on_look, on_calibration
+
+
+def train(
+    problem: Problem | str,
+    *,
+    epsilon: tuple[float, float] | float = (0.1, 0.2),
+    minutes: float | None = None,
+    updates: int | None = None,
+    recipe: str = "fast",
+    actor: str | None = None,
+    seed: int = 0,
+    out: str | Path | None = None,
+    resume: bool = False,
+    checkpoint_seconds: float = 20.0,
+    calibration_episodes: int = 16384,
+    settings: dict[str, Any] | None = None,
+    watcher: Watcher | None = None,
+) -> Model:
+    """Meta-trains an agent on a family of tasks and calibrates when it stops.
+
+    Args:
+        problem: A problem, or its registered name.
+        epsilon: The range of epsilon to serve (or one value).
+        minutes: Wall-clock budget, calibration included; 5 where neither budget is given.
+        updates: Budget in gradient steps instead: the run is then reproducible bit for bit on one thread.
+        recipe: A named training configuration: ``fast`` or ``paper``.
+        actor: ``ts``, ``ttps`` or ``uniform``; chosen from the problem where not given.
+        seed: Seeds everything.
+        out: A folder for the model, its checkpoint and its log. Without it nothing is written.
+        resume: Go on from the checkpoint in ``out``, if there is one.
+        checkpoint_seconds: How often a checkpoint is written.
+        calibration_episodes: Held-out episodes for the stop thresholds.
+        settings: Fields of ``TrainingConfig`` to override.
+        watcher: Follows the run.
+    """
+    watcher = watcher or Watcher()
+    problem = make_problem(problem) if isinstance(problem, str) else problem
+    if minutes is None and updates is None:
+        minutes = 5.0
+    choice = choose(recipe, problem)
+    config = _configured(choice.config, epsilon, actor, settings)
+    watcher.on_choice(choice.reasons)
+    training_minutes = None if minutes is None else minutes * (1 - CALIBRATION_SHARE)
+    budget = Budget(training_minutes, updates)
+    trainer = Trainer(problem, config, budget, seed)
+
+    folder = None if out is None else Path(out)
+    spec = spec_of(problem)
+    identity = {"problem": spec.name, "options": dict(spec.options), "seed": seed, "updates": updates}
+    identity["config"] = config.model_dump(mode="json")
+    log = TrainingLog(folder)
+    if folder is not None and resume and (folder / CHECKPOINT).exists():
+        restore_checkpoint(trainer, folder / CHECKPOINT, identity)
+        log.rewind(trainer.at.update)
+    else:
+        log.start()
+    _run(trainer, folder, identity, log, checkpoint_seconds, watcher)
+
+    watcher.on_calibration()
+    network = trainer.average.eval().requires_grad_(False)
+    calibration = calibrate(
+        network,
+        trainer.actor,
+        problem,
+        trainer.at.horizon,
+        config.epsilon,
+        config.cost if not config.dual_cost else (max(trainer.at.cost, 1e-6),) * 2,
+        config.query_scales,
+        episodes=calibration_episodes,
+        seed=seed + 1_000_003,
+    )
+    context = _context_limits(problem, seed)
+    description = Description(
+        problem=spec.name,
+        problem_options=dict(spec.options),
+        query_space=problem.query_space.to_json(),
+        answer_space=problem.answer_space.to_json(),
+        observation_dim=problem.observation_dim,
+        context_names=tuple(problem.context_names),
+        default_context=problem.default_context(),
+        context_low=tuple(context.amin(dim=0).tolist()),
+        context_high=tuple(context.amax(dim=0).tolist()),
+        recipe=recipe,
+        training=config,
+        horizon=trainer.at.horizon,
+        seed=seed,
+        minutes=(trainer.at.seconds + time.perf_counter() - log.ended) / 60,
+        updates=trainer.at.update,
+        threads=torch.get_num_threads(),
+    )
+    model = Model(network, description, calibration)
+    if folder is not None:
+        model.save(folder)
+    return model
+
+
+def _configured(
+    config: TrainingConfig,
+    epsilon: tuple[float, float] | float,
+    actor: str | None,
+    settings: dict[str, Any] | None,
+) -> TrainingConfig:
+    low, high = epsilon if isinstance(epsilon, tuple | list) else (epsilon, epsilon)
+    if not 0 < low <= high:
+        raise InvalidInput("epsilon", epsilon, "a positive number, or a low and a high one with low <= high")
+    changes: dict[str, Any] = {"epsilon": (float(low), float(high)), **(settings or {})}
+    if actor is not None:
+        changes["actor"] = actor
+    return TrainingConfig.model_validate(config.model_dump() | changes)
+
+
+def _context_limits(problem: Problem, seed: int) -> torch.Tensor:
+    return HiddenTasks.draw(problem, 4096, torch.Generator().manual_seed(seed)).context
+
+
+def _run(
+    trainer: Trainer,
+    folder: Path | None,
+    identity: dict[str, Any],
+    log: TrainingLog,
+    checkpoint_seconds: float,
+    watcher: Watcher,
+) -> None:
+    written = time.perf_counter()
+    while trainer.progress < 1:
+        look = trainer.iterate()
+        log.losses(trainer.at.update, trainer.last_losses)
+        if look is not None:
+            log.look(look)
+            watcher.on_look(look)
+        watcher.on_iteration(trainer)
+        if folder is not None and (time.perf_counter() - written > checkpoint_seconds or trainer.progress >= 1):
+            log.flush()
+            save_checkpoint(trainer, folder / CHECKPOINT, identity)
+            written = time.perf_counter()
+    log.close()
+
+
+def load(model: str | Path) -> Model:
+    """A trained model, by its folder or by its name in the zoo (``cicpe zoo list``)."""
+    path = Path(model)
+    if path.is_dir():
+        return Model.load(path)
+    if str(model) in zoo.names():
+        return Model.load(zoo.folder(str(model)))
+    raise InvalidInput("model", str(model), f"a folder, or one of the zoo: {', '.join(zoo.names()) or 'it is empty'}")
+
+
+def evaluate(
+    model: Model,
+    *,
+    epsilon: float,
+    delta: float,
+    noise: float | None = None,
+    stop: StopName = "confidence",
+    episodes: int = 4000,
+    seed: int = 0,
+    problem: Problem | None = None,
+) -> Evaluation:
+    """Accuracy and queries of a model on fresh tasks of its own family (or of another ``problem``)."""
+    tasks = problem or model.problem
+    if noise is not None:
+        if "noise" in model.description.context_names:
+            model.check_context("noise", noise)
+        tasks = tasks.with_noise(noise)
+    return evaluate_agent(model.agent(epsilon, delta, stop), tasks, epsilon, delta, episodes, seed)

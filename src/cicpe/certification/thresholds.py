@@ -1,0 +1,302 @@
+"""Stop thresholds for every (epsilon, delta), chosen on held-out episodes.
+
+Episodes are played once to the horizon without stopping; what the agent would have recommended and
+how confident it was are recorded at every prefix, for a grid of epsilon. Any threshold can then be
+judged without playing again. For each (epsilon, delta) the thresholds are tested from the safest
+down, each at level ``alpha`` by an exact binomial bound on success, until the first that fails.
+"""
+
+import math
+from typing import Literal, NamedTuple, final
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from pydantic import Field
+from scipy.stats import beta
+from torch import Generator, Tensor
+
+from cicpe.agents.actors import Actor
+from cicpe.agents.stopping import Threshold
+from cicpe.errors import InvalidInput
+from cicpe.networks.base import Config
+from cicpe.networks.network import Network
+from cicpe.problems import HiddenTasks, Problem
+
+StopName = Literal["confidence", "bellman"]
+DELTAS = (0.01, 0.02, 0.03, 0.05, 0.07, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4)
+KAPPAS = torch.sigmoid(torch.linspace(8.0, -1.0, 361))
+"""Confidence thresholds, from the safest down."""
+COSTS = 9
+"""How many costs the Bellman rule is tried at."""
+EPSILONS = 5
+"""How many epsilons thresholds are chosen for; others are interpolated."""
+BELLMAN_SHARE = 0.25
+"""Share of the episodes on which the Bellman rule is recorded: it takes a network pass a cost."""
+
+
+class Records(NamedTuple):
+    """What an agent would have done at every prefix of held-out episodes."""
+
+    loss: Float[Tensor, "episode prefix"]
+    context: Float[Tensor, "episode context"]
+    confidence: Float[Tensor, "epsilon episode prefix"]
+    bellman: Tensor
+    """Where the Bellman rule would stop: epsilon x cost x episode x prefix, boolean."""
+
+
+class Cell(NamedTuple):
+    """A chosen threshold and what it gave on the episodes it was chosen on."""
+
+    threshold: float
+    accuracy: float
+    queries: float
+
+
+@final
+class Calibration(Config):
+    """Thresholds by rule, context knot, epsilon and delta; null where none was safe enough."""
+
+    episodes: int
+    seed: int
+    alpha: float
+    scale: float
+    """Spread of the deployed queries about the posterior mean."""
+    epsilons: tuple[float, ...]
+    deltas: tuple[float, ...]
+    knots: tuple[float, ...] = Field(min_length=1)
+    """Values of the first context coordinate at which thresholds were chosen; one where there is no context."""
+    confidence: tuple[tuple[tuple[Cell | None, ...], ...], ...]
+    """kappa: knot x epsilon x delta."""
+    bellman: tuple[tuple[tuple[Cell | None, ...], ...], ...]
+    """cost: knot x epsilon x delta."""
+
+    def threshold(self, stop: StopName, epsilon: float, delta: float) -> Threshold:
+        """The threshold as a function of an episode's context, or an error that says what is possible."""
+        table = self.confidence if stop == "confidence" else self.bellman
+        column = self._delta_column(delta)
+        values = [self._at_epsilon(table[k], epsilon, delta, column, stop) for k in range(len(self.knots))]
+        knots, heights = np.array(self.knots), np.array(values)
+
+        def by_context(context: Float[Tensor, "batch context"]) -> Float[Tensor, " batch"]:
+            if context.shape[-1] == 0 or len(knots) == 1:
+                return torch.full((len(context),), float(heights.max()))
+            return torch.as_tensor(np.interp(context[:, 0].numpy(), knots, heights), dtype=torch.float32)
+
+        return by_context
+
+    def _delta_column(self, delta: float) -> int:
+        if not 0 < delta < 1:
+            raise InvalidInput("delta", delta, "a probability of error, between 0 and 1")
+        safe = [i for i, value in enumerate(self.deltas) if value <= delta * (1 + 1e-9)]
+        if not safe:
+            raise InvalidInput("delta", delta, f"at least {self.deltas[0]:g}, the smallest that was calibrated")
+        return safe[-1]
+
+    def _at_epsilon(
+        self, rows: tuple[tuple[Cell | None, ...], ...], epsilon: float, delta: float, column: int, stop: StopName
+    ) -> float:
+        low, high = self.epsilons[0], self.epsilons[-1]
+        if not low * (1 - 1e-6) <= epsilon <= high * (1 + 1e-6):
+            raise InvalidInput("epsilon", epsilon, f"{low:g} to {high:g}, the range that this model was trained for")
+        position = float(np.interp(math.log(epsilon), np.log(self.epsilons), np.arange(len(self.epsilons))))
+        below, above = rows[math.floor(position + 1e-9)], rows[math.ceil(position - 1e-9)]
+        cells = below[column], above[column]
+        if cells[0] is None or cells[1] is None:
+            reached = [d for i, d in enumerate(self.deltas) if below[i] is not None and above[i] is not None]
+            allowed = (
+                f"at least {reached[0]:g} at epsilon {epsilon:g}" if reached else f"a larger epsilon than {epsilon:g}"
+            )
+            raise InvalidInput(
+                "delta", delta, f"{allowed}: with less, this model's {stop} rule was not reliable enough"
+            )
+        share = position - math.floor(position + 1e-9)
+        return cells[0].threshold * (1 - share) + cells[1].threshold * share
+
+
+def record(
+    network: Network,
+    actor: Actor,
+    hidden: HiddenTasks,
+    horizon: int,
+    epsilons: tuple[float, ...],
+    costs: tuple[float, ...],
+    scale: float,
+    rng: Generator,
+    minimum_time: int = 1,
+) -> Records:
+    """Plays every task to the horizon and records what each stop rule would see."""
+    n = len(hidden)
+    losses, confidences, bellmans = [], [], []
+    with torch.no_grad():
+        state = network.begin(hidden.context)
+        for t in range(horizon + 1):
+            belief = network.believe(state)
+            query = actor.propose(belief, rng, scale)
+            losses.append(hidden.loss(belief.posterior.recommendation[:, 0]))
+            rows, stops = [], []
+            for epsilon in epsilons:
+                features = network.goal_features(state, belief, torch.full((n,), epsilon))
+                twins = torch.sigmoid(network.stop_logits(belief, features)[:, 0])
+                rows.append(twins.mean(dim=-1))
+                for cost in costs:
+                    price = torch.full((n,), cost)
+                    go = network.go_values(state, belief, features, query[:, None], price)[:, 0].amin(dim=-1)
+                    stops.append((twins.amin(dim=-1) >= go) & (t >= minimum_time))
+            confidences.append(torch.stack(rows))
+            if stops:
+                bellmans.append(torch.stack(stops).view(len(epsilons), len(costs), n))
+            if t < horizon:
+                state = network.step(state, query, hidden.observe(query, rng))
+    bellman = torch.stack(bellmans, dim=-1) if bellmans else torch.zeros(len(epsilons), 0, n, horizon + 1)
+    return Records(torch.stack(losses, dim=-1), hidden.context, torch.stack(confidences, dim=-1), bellman)
+
+
+def record_many(
+    network: Network,
+    actor: Actor,
+    problem: Problem,
+    horizon: int,
+    epsilons: tuple[float, ...],
+    costs: tuple[float, ...],
+    scale: float,
+    episodes: int,
+    seed: int,
+    chunk: int = 2048,
+) -> Records:
+    """``record`` on ``episodes`` fresh tasks, a chunk at a time."""
+    rng = torch.Generator().manual_seed(seed)
+    parts = []
+    for begin in range(0, episodes, chunk):
+        hidden = HiddenTasks.draw(problem, min(chunk, episodes - begin), rng)
+        parts.append(record(network, actor, hidden, horizon, epsilons, costs, scale, rng))
+    loss, context, confidence, bellman = zip(*parts, strict=True)
+    return Records(torch.cat(loss), torch.cat(context), torch.cat(confidence, dim=1), torch.cat(bellman, dim=2))
+
+
+def calibrate(
+    network: Network,
+    actor: Actor,
+    problem: Problem,
+    horizon: int,
+    epsilon: tuple[float, float],
+    cost: tuple[float, float],
+    scales: tuple[float, ...],
+    episodes: int = 16384,
+    seed: int = 1,
+    alpha: float = 0.05,
+) -> Calibration:
+    """Chooses the spread of deployed queries, then a threshold for every (epsilon, delta)."""
+    epsilons = _log_grid(*epsilon, EPSILONS)
+    costs = _log_grid(*cost, COSTS)
+    scale = _best_scale(network, actor, problem, horizon, epsilons[len(epsilons) // 2], scales, seed + 1)
+    records = record_many(network, actor, problem, horizon, epsilons, (), scale, episodes, seed)
+    knots, members = _knots(records.context)
+    confidence = tuple(
+        tuple(
+            _choose(records.loss[member] <= epsilon, _confidence_stops(records.confidence[e, member]), KAPPAS, alpha)
+            for e, epsilon in enumerate(epsilons)
+        )
+        for member in members
+    )
+    some = max(1, int(BELLMAN_SHARE * episodes))
+    records = record_many(network, actor, problem, horizon, epsilons, costs, scale, some, seed + 2)
+    _, members = _knots(records.context)
+    bellman = tuple(
+        tuple(
+            _choose(
+                records.loss[member] <= epsilon,
+                [_first_true(records.bellman[e, c, member]) for c in range(len(costs))],
+                torch.tensor(costs),
+                alpha,
+            )
+            for e, epsilon in enumerate(epsilons)
+        )
+        for member in members
+    )
+    return Calibration(
+        episodes=episodes,
+        seed=seed,
+        alpha=alpha,
+        scale=scale,
+        epsilons=epsilons,
+        deltas=DELTAS,
+        knots=knots,
+        confidence=confidence,
+        bellman=bellman,
+    )
+
+
+def _choose(success: Tensor, stops: list[Tensor], thresholds: Tensor, alpha: float) -> tuple[Cell | None, ...]:
+    """For each delta, the last threshold before the first whose success bound falls below 1 - delta."""
+    rows = torch.arange(len(success))
+    accuracy = np.array([float(success[rows, stop].float().mean()) for stop in stops])
+    queries = [float(stop.float().mean()) for stop in stops]
+    n = len(success)
+    bound = beta.ppf(alpha, accuracy * n, n - accuracy * n + 1)
+    bound = np.where(accuracy > 0, bound, 0.0)
+    cells: list[Cell | None] = []
+    for delta in DELTAS:
+        failed = np.nonzero(bound < 1 - delta)[0]
+        last = (int(failed[0]) if len(failed) else len(thresholds)) - 1
+        cells.append(None if last < 0 else Cell(float(thresholds[last]), float(accuracy[last]), queries[last]))
+    return tuple(cells)
+
+
+def _best_scale(
+    network: Network,
+    actor: Actor,
+    problem: Problem,
+    horizon: int,
+    epsilon: float,
+    scales: tuple[float, ...],
+    seed: int,
+    episodes: int = 2048,
+) -> float:
+    """The spread of queries that needs the fewest of them for 90 % success at the middle epsilon."""
+    candidates = sorted(set(scales))
+    if len(candidates) == 1:
+        return candidates[0]
+    needed = {}
+    for scale in candidates:
+        records = record_many(network, actor, problem, horizon, (epsilon,), (), scale, episodes, seed)
+        stops = _confidence_stops(records.confidence[0])
+        cells = _choose(records.loss <= epsilon, stops, KAPPAS, alpha=0.5)
+        cell = cells[DELTAS.index(0.1)] or cells[DELTAS.index(0.3)]
+        reached = float((records.loss[:, -1] <= epsilon).float().mean())
+        needed[scale] = cell.queries if cell is not None else horizon * (2 - reached)
+    return min(needed, key=lambda scale: needed[scale])
+
+
+def _knots(context: Tensor) -> tuple[tuple[float, ...], list[Tensor]]:
+    """Values of the first context coordinate, and for each the 40 % of episodes nearest to it (in rank)."""
+    n = len(context)
+    if context.shape[-1] == 0 or float(context[:, 0].max() - context[:, 0].min()) < 1e-12:
+        value = float(context[0, 0]) if context.shape[-1] else 0.0
+        return (value,), [torch.arange(n)]
+    order = context[:, 0].argsort()
+    size = int(0.4 * n)
+    starts = [0, (n - size) // 2, n - size]
+    middle = float(context[order[n // 2], 0])
+    return (float(context[:, 0].min()), middle, float(context[:, 0].max())), [order[s : s + size] for s in starts]
+
+
+def _log_grid(low: float, high: float, points: int) -> tuple[float, ...]:
+    if low == high:
+        return (low,)
+    grid = np.exp(np.linspace(math.log(low), math.log(high), points))
+    return (low, *map(float, grid[1:-1]), high)
+
+
+def _first_true(hit: Tensor) -> Tensor:
+    """First prefix at which a row is true; the last prefix where none is."""
+    found = hit.any(dim=1)
+    return torch.where(found, hit.int().argmax(dim=1), hit.shape[1] - 1)
+
+
+def _confidence_stops(confidence: Tensor) -> list[Tensor]:
+    """The stopping time of every episode for every kappa, safest first."""
+    # The running maximum makes one binary search do for each episode.
+    highest = confidence.cummax(dim=1).values.contiguous()
+    first = torch.searchsorted(highest, KAPPAS.expand(len(confidence), -1).contiguous())
+    return list(first.clamp_max(confidence.shape[1] - 1).T)

@@ -1,0 +1,76 @@
+"""Accuracy and queries of an agent on fresh tasks, with confidence intervals."""
+
+from typing import NamedTuple
+
+import torch
+from scipy.stats import beta
+from torch import Tensor
+
+from cicpe.agents.base import Agent
+from cicpe.errors import InvalidInput
+from cicpe.evaluation.runner import Outcomes, run_episodes
+from cicpe.problems import HiddenTasks, Problem
+
+CHUNK = 4096
+
+
+class Evaluation(NamedTuple):
+    """The figures that are reported; intervals are 95 %."""
+
+    episodes: int
+    accuracy: float
+    accuracy_ci: tuple[float, float]
+    mean_queries: float
+    mean_queries_ci: tuple[float, float]
+    median_queries: float
+    truncated: float
+    """Share of episodes that ended at the horizon."""
+    confidence: float
+    """Mean confidence at the end: beside the accuracy, it says whether to believe it."""
+    seconds: float
+    outcomes: Outcomes
+
+
+def evaluate_agent(
+    agent: Agent, problem: Problem, epsilon: float, delta: float, episodes: int, seed: int
+) -> Evaluation:
+    """Plays ``episodes`` fresh tasks, drawn from ``seed``."""
+    if episodes < 1:
+        raise InvalidInput("episodes", episodes, "a whole number of at least 1")
+    if not epsilon > 0:
+        raise InvalidInput("epsilon", epsilon, "a positive number")
+    rng = torch.Generator().manual_seed(seed)
+    parts = []
+    for begin in range(0, episodes, CHUNK):
+        hidden = HiddenTasks.draw(problem, min(CHUNK, episodes - begin), rng)
+        parts.append(run_episodes(agent, hidden, rng))
+    columns = list(zip(*parts, strict=True))
+    outcomes = Outcomes(*(torch.cat(column) for column in columns[:-1]), seconds=sum(columns[-1]))
+    correct = int((outcomes.loss <= epsilon).sum())
+    return Evaluation(
+        episodes=episodes,
+        accuracy=correct / episodes,
+        accuracy_ci=proportion_interval(correct, episodes),
+        mean_queries=float(outcomes.queries.float().mean()),
+        mean_queries_ci=mean_interval(outcomes.queries),
+        median_queries=float(outcomes.queries.float().median()),
+        truncated=float((~outcomes.stopped).float().mean()),
+        confidence=float(outcomes.confidence.mean()),
+        seconds=outcomes.seconds,
+        outcomes=outcomes,
+    )
+
+
+def proportion_interval(successes: int, n: int, level: float = 0.95) -> tuple[float, float]:
+    """Clopper-Pearson: exact for a binomial proportion."""
+    tail = (1 - level) / 2
+    low = 0.0 if successes == 0 else float(beta.ppf(tail, successes, n - successes + 1))
+    high = 1.0 if successes == n else float(beta.ppf(1 - tail, successes + 1, n - successes))
+    return low, high
+
+
+def mean_interval(values: Tensor) -> tuple[float, float]:
+    """The normal 95 % interval of a mean."""
+    mean = float(values.double().mean())
+    half = 1.959964 * float(values.double().std()) / len(values) ** 0.5 if len(values) > 1 else 0.0
+    return mean - half, mean + half
