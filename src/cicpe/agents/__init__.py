@@ -1,0 +1,1 @@
+"""Decision-makers: one interface, the trained agent, its actor and stop rules."""

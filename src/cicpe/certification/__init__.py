@@ -1,0 +1,1 @@
+"""Guarantees: stop thresholds, certificates and their statistics."""

@@ -1,0 +1,1 @@
+"""Playing agents on fresh tasks, and the statistics of it."""

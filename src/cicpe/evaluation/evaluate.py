@@ -8,7 +8,7 @@ from torch import Tensor
 
 from cicpe.agents.base import Agent
 from cicpe.errors import InvalidInput
-from cicpe.evaluation.runner import Outcomes, run_episodes
+from cicpe.evaluation.runner import Outcomes, join_outcomes, run_episodes
 from cicpe.problems import HiddenTasks, Problem
 
 CHUNK = 4096
@@ -44,8 +44,7 @@ def evaluate_agent(
     for begin in range(0, episodes, CHUNK):
         hidden = HiddenTasks.draw(problem, min(CHUNK, episodes - begin), rng)
         parts.append(run_episodes(agent, hidden, rng))
-    columns = list(zip(*parts, strict=True))
-    outcomes = Outcomes(*(torch.cat(column) for column in columns[:-1]), seconds=sum(columns[-1]))
+    outcomes = join_outcomes(parts)
     correct = int((outcomes.loss <= epsilon).sum())
     return Evaluation(
         episodes=episodes,

@@ -1,6 +1,7 @@
 """Runs any agent on fresh tasks: the one runner behind evaluation, comparison and certification."""
 
 import time
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
@@ -54,3 +55,9 @@ def run_episodes(agent: Agent, hidden: HiddenTasks, rng: Generator) -> Outcomes:
     loss = hidden.loss(recommendation)
     seconds = time.perf_counter() - began
     return Outcomes(queries, loss, confidence, stopped, hidden.context, recommendation, seconds)
+
+
+def join_outcomes(parts: Sequence[Outcomes]) -> Outcomes:
+    """Several batches as one."""
+    columns = [torch.cat(column) for column in list(zip(*parts, strict=True))[:-1]]
+    return Outcomes(*columns, sum(part.seconds for part in parts))  # type: ignore[call-arg, arg-type]

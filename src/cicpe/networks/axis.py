@@ -54,9 +54,7 @@ class AxisMemory(Memory):
         super().__init__()
         if not dims.query == dims.observation == dims.answer:
             sizes = f"query {dims.query}, observation {dims.observation}, answer {dims.answer}"
-            raise InvalidInput(
-                "memory", "axis", f"a problem with one entry per coordinate in all three; it has {sizes}"
-            )
+            raise InvalidInput("memory", "axis", f"a problem with one entry per coordinate; this has {sizes}")
         self.axes = dims.answer
         self.embed = nn.Linear(4 + dims.context, config.hidden)
         self.cell = nn.GRUCell(config.hidden, config.hidden)

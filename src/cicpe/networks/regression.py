@@ -18,6 +18,7 @@ import math
 from typing import Literal, NamedTuple, final
 
 import torch
+from scipy.stats import qmc
 from torch import Tensor, nn
 
 from cicpe.networks.base import Config, Dims, Memory, Reading
@@ -70,10 +71,8 @@ class RegressionMemory(Memory):
         heads = len(scales)
         self.log_scale = nn.Parameter(torch.tensor(scales, dtype=torch.float64).log())
         self.log_amplitude = nn.Parameter(torch.zeros(heads, dtype=torch.float64))
-        self.noise = nn.Linear(dims.context, heads).double()
-        with torch.no_grad():
-            self.noise.weight.fill_(0.3)
-            self.noise.bias.fill_(-4.0 if self.linear else -2.5)
+        self.noise_by_context = nn.Parameter(torch.full((dims.context, heads), 0.3, dtype=torch.float64))
+        self.log_noise = nn.Parameter(torch.full((heads,), -4.0 if self.linear else -2.5, dtype=torch.float64))
         probes = torch.eye(dims.query) if self.linear else _grid(config.probes, dims.query)
         self.register_buffer("probes_KQ", probes.double())
         self.probes_KQ: Tensor
@@ -102,7 +101,7 @@ class RegressionMemory(Memory):
         return waves * amplitude_J1 / math.sqrt(len(self.frequencies_MQ))
 
     def begin(self, context_BC: Tensor) -> RegressionState:
-        noise_BJ = self.noise(context_BC.double()).exp().clamp_min(SMALLEST_NOISE)
+        noise_BJ = (context_BC.double() @ self.noise_by_context + self.log_noise).exp().clamp_min(SMALLEST_NOISE)
         batch, heads = noise_BJ.shape
         size = self._features(self.probes_KQ[:1]).shape[-1]
         zeros = torch.zeros(batch, 1, heads, size, dtype=torch.float64)
@@ -210,12 +209,17 @@ def _grid(points: int, dim: int) -> Tensor:
     if dim == 2:
         line = torch.linspace(-1, 1, math.ceil(math.sqrt(points)))
         return torch.cartesian_prod(line, line)
-    return 2 * torch.quasirandom.SobolEngine(dim, scramble=True, seed=0).draw(points) - 1
+    return 2 * _sobol(points, dim, seed=0).float() - 1
 
 
 def _frequencies(basis: int, dim: int) -> Tensor:
     """Frequencies of the Fourier basis: equally spaced sines in one dimension, normal quasi-random above."""
     if dim == 1:
         return (torch.arange(1, basis + 1, dtype=torch.float64) * math.pi / 2)[:, None]
-    uniform = torch.quasirandom.SobolEngine(dim, scramble=True, seed=1).draw(basis, dtype=torch.float64)
-    return torch.special.ndtri(uniform.clamp(1e-4, 1 - 1e-4))
+    normal: Tensor = torch.special.ndtri(_sobol(basis, dim, seed=1).clamp(1e-4, 1 - 1e-4))
+    return normal
+
+
+def _sobol(points: int, dim: int, seed: int) -> Tensor:
+    """Quasi-random points in [0, 1]^dim."""
+    return torch.as_tensor(qmc.Sobol(dim, rng=seed).random(points))

@@ -1,0 +1,1 @@
+"""Figures: one a function, from results that are computed elsewhere."""

@@ -1,0 +1,1 @@
+"""Real campaigns, asked and told."""

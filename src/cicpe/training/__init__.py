@@ -1,0 +1,1 @@
+"""Meta-training: rollouts, replay, losses, the loop and its recipes."""

@@ -22,7 +22,7 @@ class TrainingLog:
             try:
                 from torch.utils.tensorboard import SummaryWriter
 
-                self._board = SummaryWriter(str(folder / "tensorboard"))  # type: ignore[no-untyped-call]
+                self._board = SummaryWriter(str(folder / "tensorboard"))
             except ImportError:
                 pass
 

@@ -48,7 +48,7 @@ class Replay:
 
     def tensors(self) -> dict[str, Tensor]:
         """What a checkpoint keeps: everything but the tasks, which their seeds give back."""
-        kept = {}
+        kept: dict[str, Tensor] = {}
         for i, (seed, t) in enumerate(self._rollouts):
             size = torch.tensor([seed, len(t.length)])
             parts = dict(zip(t._fields[1:], t[1:], strict=True))
