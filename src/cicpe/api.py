@@ -94,6 +94,8 @@ def train(
         log.rewind(trainer.at.update)
     else:
         log.start()
+        if folder is not None:
+            (folder / CHECKPOINT).unlink(missing_ok=True)
     _run(trainer, folder, identity, log, checkpoint_seconds, watcher)
 
     watcher.on_calibration()

@@ -163,13 +163,14 @@ def record_many(
     episodes: int,
     seed: int,
     chunk: int = 2048,
+    minimum_time: int = 1,
 ) -> Records:
     """``record`` on ``episodes`` fresh tasks, a chunk at a time."""
     rng = torch.Generator().manual_seed(seed)
     parts = []
     for begin in range(0, episodes, chunk):
         hidden = HiddenTasks.draw(problem, min(chunk, episodes - begin), rng)
-        parts.append(record(network, actor, hidden, horizon, epsilons, costs, scale, rng))
+        parts.append(record(network, actor, hidden, horizon, epsilons, costs, scale, rng, minimum_time))
     loss, context, confidence, bellman = zip(*parts, strict=True)
     return Records(torch.cat(loss), torch.cat(context), torch.cat(confidence, dim=1), torch.cat(bellman, dim=2))
 
@@ -194,7 +195,7 @@ def calibrate(
     knots, members = _knots(records.context)
     confidence = tuple(
         tuple(
-            _choose(records.loss[member] <= epsilon, _confidence_stops(records.confidence[e, member]), KAPPAS, alpha)
+            _choose(records.loss[member] <= epsilon, confidence_stops(records.confidence[e, member]), KAPPAS, alpha)
             for e, epsilon in enumerate(epsilons)
         )
         for member in members
@@ -260,7 +261,7 @@ def _best_scale(
     needed = {}
     for scale in candidates:
         records = record_many(network, actor, problem, horizon, (epsilon,), (), scale, episodes, seed)
-        stops = _confidence_stops(records.confidence[0])
+        stops = confidence_stops(records.confidence[0])
         cells = _choose(records.loss <= epsilon, stops, KAPPAS, alpha=0.5)
         cell = cells[DELTAS.index(0.1)] or cells[DELTAS.index(0.3)]
         reached = float((records.loss[:, -1] <= epsilon).float().mean())
@@ -294,7 +295,7 @@ def _first_true(hit: Tensor) -> Tensor:
     return torch.where(found, hit.int().argmax(dim=1), hit.shape[1] - 1)
 
 
-def _confidence_stops(confidence: Tensor) -> list[Tensor]:
+def confidence_stops(confidence: Tensor) -> list[Tensor]:
     """The stopping time of every episode for every kappa, safest first."""
     # The running maximum makes one binary search do for each episode.
     highest = confidence.cummax(dim=1).values.contiguous()

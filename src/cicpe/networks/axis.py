@@ -79,7 +79,8 @@ class AxisMemory(Memory):
         seen_BXI = torch.cat([torch.stack([relative_BX, mean_BX, log_std_BX / 3], dim=-1), inputs_BXI], dim=-1)
         hidden_NH = self.cell(silu(self.embed(seen_BXI)).flatten(0, 1), hidden_NH)
         change_BX, widen_BX = self.update(hidden_NH).view(*query_BX.shape, 2).unbind(dim=-1)
-        return mean_BX + std_BX * change_BX, (log_std_BX + widen_BX).clamp(*LOG_STD), hidden_NH
+        mean_BX = (mean_BX + std_BX * change_BX).clamp(-1.0, 1.0)
+        return mean_BX, (log_std_BX + widen_BX).clamp(*LOG_STD), hidden_NH
 
     def _inputs(self, context_BC: Tensor, observation_BX: Tensor) -> Tensor:
         context_BXC = context_BC[:, None].expand(-1, self.axes, -1)

@@ -222,4 +222,6 @@ def _frequencies(basis: int, dim: int) -> Tensor:
 
 def _sobol(points: int, dim: int, seed: int) -> Tensor:
     """Quasi-random points in [0, 1]^dim."""
-    return torch.as_tensor(qmc.Sobol(dim, rng=seed).random(points))
+    # SciPy warns where it is asked for another count than a power of two; the first points are the same.
+    whole = qmc.Sobol(dim, rng=seed).random_base2(max(0, points - 1).bit_length())
+    return torch.as_tensor(whole[:points])

@@ -47,7 +47,7 @@ class TrainingConfig(Config):
     adapt_horizon: bool = True
     """Grow or shrink the horizon to what the smallest epsilon needs."""
 
-    learning_rate: float = Field(default=3e-3, gt=0)
+    learning_rate: float = Field(default=6e-3, gt=0)
     """Adam's peak learning rate; it falls along a cosine to 1 % of this."""
     gradient_clip: float = Field(default=1.0, gt=0)
     """Largest norm of a gradient."""

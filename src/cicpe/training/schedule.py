@@ -49,13 +49,15 @@ TOO_LITTLE = 0.95
 def adapted_horizon(horizon: int, limit: int, success: list[float], before: float, may_grow: bool) -> int:
     """The horizon to go on with, from the success rate at every prefix for the smallest epsilon.
 
-    Where success saturates early, a quarter more than that time is enough. Where it falls short, and has
-    stopped improving since the last look (``before`` is the success at the horizon then), more time is
-    what is missing; early on it is training that is missing, so growth waits for ``may_grow``.
+    Where success saturates early, a quarter more than that time is enough. Where it falls short, more time
+    is what is missing only if success still rises towards the horizon and training has stopped raising it
+    there since the last look (``before``). Otherwise it is training that is missing, and longer episodes
+    would leave less of it.
     """
     saturated = next((t for t, rate in enumerate(success) if rate >= ENOUGH), None)
     if saturated is not None:
         return max(4, min(horizon, limit, math.ceil(1.25 * saturated) + 3))
-    if may_grow and success[-1] < min(TOO_LITTLE, before + 0.02):
+    rising = success[-1] >= success[int(0.8 * horizon)] + 0.01 and success[-1] >= max(success) - 0.01
+    if may_grow and rising and success[-1] < min(TOO_LITTLE, before + 0.03):
         return min(limit, math.ceil(1.25 * horizon))
     return horizon

@@ -1,0 +1,7 @@
+"""``python -m cicpe``: the command line."""
+
+import sys
+
+from cicpe.cli.main import main
+
+sys.exit(main())

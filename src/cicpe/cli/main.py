@@ -1,0 +1,92 @@
+"""The entry point: every command by name, and what becomes of errors.
+
+Exit codes: 0 done, 1 the answer is no, 2 bad input, 70 a fault of ours (with its traceback), 130 interrupted.
+"""
+
+import sys
+import traceback
+from collections.abc import Sequence
+from typing import Annotated
+
+import typer
+
+from cicpe._version import __version__
+from cicpe.cli.arguments import spread_ranges
+from cicpe.cli.demo import demo
+from cicpe.cli.evaluate import evaluate
+from cicpe.cli.output import note
+from cicpe.cli.problems import problems
+from cicpe.cli.train import train
+from cicpe.cli.zoo import zoo_app
+from cicpe.errors import CicpeError
+
+BAD_INPUT, OUR_FAULT = 2, 70
+
+app = typer.Typer(
+    add_completion=False,
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+@app.callback()
+def root(
+    version: Annotated[bool, typer.Option("--version", help="Print the version.", is_eager=True)] = False,
+) -> None:
+    """What to measure next, when to stop, and what the answer is.
+
+    Start with `cicpe demo`, which trains an agent in a minute or two and deploys it. `cicpe COMMAND --help` says
+    more of each command.
+    """
+    if version:
+        print(f"cicpe {__version__}")
+        raise typer.Exit
+
+
+app.command()(demo)
+app.command()(problems)
+app.command()(train)
+app.command()(evaluate)
+app.add_typer(zoo_app, name="zoo")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs one command and returns its exit code; a user's mistake is one line on standard error."""
+    words = spread_ranges(sys.argv[1:] if arguments is None else arguments)
+    try:
+        code = app(args=words, prog_name="cicpe", standalone_mode=False)
+    except CicpeError as error:
+        return _refuse(str(error))
+    except typer.TyperException as error:
+        return _refuse_usage(error.format_message())
+    except OSError as error:
+        return _refuse(f"{error.filename or 'a file'}: {error.strerror or error}")
+    except Exception as error:
+        return _refuse_settings(error)
+    return code if isinstance(code, int) else 0
+
+
+def _refuse(message: str) -> int:
+    note("error: " + " ".join(message.split()))
+    return BAD_INPUT
+
+
+def _refuse_usage(message: str) -> int:
+    if not message.startswith("Usage:"):
+        return _refuse(message)
+    note(message)  # the help of a command that was given nothing to do
+    return BAD_INPUT
+
+
+def _refuse_settings(error: Exception) -> int:
+    from pydantic import ValidationError  # here, because it is only needed once something went wrong
+
+    if not isinstance(error, ValidationError):
+        traceback.print_exception(error)
+        return OUR_FAULT
+    fault = error.errors()[0]
+    field = ".".join(map(str, fault["loc"]))
+    prefix = f"{field} = {fault['input']!r} is not allowed: " if field else ""
+    return _refuse(prefix + fault["msg"].removeprefix("Value error, "))

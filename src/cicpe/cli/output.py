@@ -1,0 +1,47 @@
+"""What the command line prints: results on standard output, everything else on standard error."""
+
+import json
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+
+def print_json(value: dict[str, Any]) -> None:
+    """One JSON object on standard output."""
+    print(json.dumps(value, indent=1, allow_nan=False))
+
+
+def note(text: str) -> None:
+    """A line for the person who watches: standard error."""
+    print(text, file=sys.stderr, flush=True)
+
+
+def print_table(table: "Table") -> None:
+    """A table on standard output, never cut: where that is not a terminal it is as wide as it needs to be."""
+    from rich.console import Console
+
+    Console(width=None if sys.stdout.isatty() else 160).print(table)
+
+
+def plain_table(title: str | None = None) -> "Table":
+    """A table in the house style: no frame, a rule below the head."""
+    from rich import box
+    from rich.table import Table
+
+    return Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
+
+
+def interval(bounds: Sequence[float], digits: int) -> str:
+    """An interval in words."""
+    low, high = bounds
+    return f"{low:.{digits}f} to {high:.{digits}f}"
+
+
+def amount(count: int, noun: str) -> str:
+    """A count with its noun: 1 query, 2 queries, 3 dimensions."""
+    if count == 1:
+        return f"1 {noun}"
+    return f"{count:,} {noun[:-1]}ies" if noun.endswith("y") else f"{count:,} {noun}s"

@@ -1,0 +1,85 @@
+"""What a person sees while a model is trained: a live bar on a terminal, plain lines elsewhere."""
+
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from cicpe.cli.output import note
+
+if TYPE_CHECKING:
+    from cicpe.api import Watcher
+    from cicpe.training.loop import Look, Trainer
+
+REDRAW = 0.2
+"""Seconds between two updates of the bar."""
+
+
+@contextmanager
+def followed(name: str = "training") -> "Iterator[Watcher]":
+    """A watcher for ``cicpe.train`` that reports on standard error until the block ends."""
+    with _live_bar(name) if sys.stderr.isatty() else _plain_lines(name) as watcher:
+        yield watcher
+
+
+@contextmanager
+def _plain_lines(name: str) -> "Iterator[Watcher]":
+    from cicpe.api import Watcher
+
+    yield Watcher(
+        on_choice=_explain,
+        on_look=lambda look: note(f"{name} {look.progress:4.0%}  {_figures(look)}  {_time_left(look)}"),
+        on_calibration=lambda: note(f"{name} done; choosing the stop thresholds on held-out tasks"),
+    )
+
+
+@contextmanager
+def _live_bar(name: str) -> "Iterator[Watcher]":
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
+
+    from cicpe.api import Watcher
+
+    columns = TextColumn("{task.description}"), BarColumn(bar_width=24), TaskProgressColumn()
+    with Progress(*columns, TextColumn("{task.fields[status]}"), console=Console(stderr=True)) as bar:
+        task = bar.add_task(name, total=1.0, status="")
+        figures, drawn = "", 0.0
+
+        def on_look(look: "Look") -> None:
+            nonlocal figures
+            figures = _figures(look)
+
+        def on_iteration(trainer: "Trainer") -> None:
+            nonlocal drawn
+            now = time.perf_counter()
+            if now - drawn > REDRAW or trainer.progress >= 1:
+                drawn = now
+                left = _duration(trainer.at.seconds * (1 / max(trainer.progress, 1e-6) - 1))
+                bar.update(task, completed=trainer.progress, status=f"{left} left  {figures}")
+
+        def on_calibration() -> None:
+            bar.update(task, completed=1.0, status=f"choosing the stop thresholds  {figures}")
+
+        yield Watcher(_explain, on_iteration, on_look, on_calibration)
+
+
+def _explain(reasons: tuple[str, ...]) -> None:
+    for reason in reasons:
+        note(f"chosen: {reason}")
+
+
+def _figures(look: "Look") -> str:
+    return (
+        f"accuracy {look.accuracy:.2f}  queries {look.queries:.1f}  horizon {look.horizon}  "
+        f"loss {look.losses.inference:.2f} (stop {look.losses.stop:.2f})  update {look.update}"
+    )
+
+
+def _time_left(look: "Look") -> str:
+    return f"{_duration(look.seconds * (1 / max(look.progress, 1e-6) - 1))} left"
+
+
+def _duration(seconds: float) -> str:
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes} min {rest:02d} s" if minutes else f"{rest} s"

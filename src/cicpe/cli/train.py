@@ -1,0 +1,179 @@
+"""``cicpe train``: meta-train an agent on a family of tasks."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from cicpe.cli.arguments import given, number, one_or_two, seed, threads, whole
+from cicpe.cli.output import amount, note, print_json
+from cicpe.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from cicpe.model import Model
+
+DELTA = 0.1
+"""The delta that a finished run reports on."""
+
+
+def train(
+    problem: Annotated[
+        str, typer.Argument(metavar="PROBLEM", help="A registered name, module:Class, or path/to/file.py:Class.")
+    ],
+    out: Annotated[Path, typer.Option(metavar="DIR", help="Folder for the model, its checkpoint and its log.")],
+    dim: Annotated[int | None, typer.Option(parser=whole, metavar="D", help="Number of dimensions.")] = None,
+    noise: Annotated[
+        list[float] | None,
+        typer.Option(parser=number, metavar="S | LO HI", help="Noise: one level, or a range to train for."),
+    ] = None,
+    epsilon: Annotated[
+        list[float] | None,
+        typer.Option(parser=number, metavar="E | LO HI", help="Epsilon: one value, or a range to train for."),
+    ] = None,
+    actor: Annotated[
+        str | None,
+        typer.Option(metavar="ts|ttps|uniform", help="How queries are chosen; from the problem, if left out."),
+    ] = None,
+    recipe: Annotated[str, typer.Option(metavar="fast|paper", help="A training configuration by name.")] = "fast",
+    minutes: Annotated[
+        float | None,
+        typer.Option(parser=number, metavar="M", help="Wall-clock budget; 5 if neither budget is given."),
+    ] = None,
+    updates: Annotated[
+        int | None,
+        typer.Option(parser=whole, metavar="N", help="Budget in gradient steps instead: reproducible bit for bit."),
+    ] = None,
+    random_seed: Annotated[int, typer.Option("--seed", parser=seed, metavar="N", help="Seeds everything.")] = 0,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on from the checkpoint in DIR.")] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the model or checkpoint in DIR.")] = False,
+    thread_count: Annotated[
+        int, typer.Option("--threads", parser=threads, metavar="N", help="Threads of arithmetic.")
+    ] = 1,
+    calibration_episodes: Annotated[int, typer.Option(parser=whole, hidden=True)] = 16384,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object on standard output.")] = False,
+) -> None:
+    """Train an agent for a family of tasks.
+
+    Training ends with the calibration of its stop rules. The result is a folder that `cicpe evaluate` and
+    `cicpe.load` read. An interrupted run goes on with --resume.
+    """
+    import torch
+
+    import cicpe
+    from cicpe.cli.progress import followed
+
+    if calibration_episodes < 1:
+        raise InvalidInput("calibration-episodes", calibration_episodes, "a whole number of at least 1")
+    noise_level, epsilon_range = one_or_two("noise", noise), one_or_two("epsilon", epsilon)
+    family = cicpe.make_problem(problem, **given(dim=dim, noise=noise_level))
+    _check_folder(out, resume, overwrite)
+    torch.set_num_threads(thread_count)
+    note(f"training on {problem}; the model goes to {out}")
+    try:
+        with followed() as watcher:
+            model = cicpe.train(
+                family,
+                minutes=minutes,
+                updates=updates,
+                recipe=recipe,
+                actor=actor,
+                seed=random_seed,
+                out=out,
+                resume=resume,
+                calibration_episodes=calibration_episodes,
+                watcher=watcher,
+                **given(epsilon=epsilon_range),
+            )
+    except KeyboardInterrupt:
+        _say_how_to_go_on(out)
+        raise typer.Exit(130) from None
+    if as_json:
+        print_json(_summary(model, out))
+    else:
+        _report(model, out)
+
+
+def _check_folder(out: Path, resume: bool, overwrite: bool) -> None:
+    """Refuses to train over something that would be lost by it."""
+    from cicpe.api import CHECKPOINT
+
+    finished, begun = (out / "config.json").exists(), (out / CHECKPOINT).exists()
+    if out.exists() and not out.is_dir():
+        raise InvalidInput("out", str(out), "a folder, or a name for a new one; this is a file")
+    if resume and overwrite:
+        raise InvalidInput("overwrite", True, "one of --resume and --overwrite, not both")
+    if resume and finished and not begun:
+        raise InvalidInput("resume", str(out), "a folder with a checkpoint; this holds a finished model and none")
+    if resume and not begun:
+        note(f"there is no checkpoint in {out} to go on from; starting at the beginning")
+    if (finished or begun) and not resume and not overwrite:
+        holds = "a finished model" if finished else "the checkpoint of a run that was interrupted"
+        raise InvalidInput("out", str(out), f"it holds {holds}; add --resume or --overwrite, or choose another --out")
+
+
+def _say_how_to_go_on(out: Path) -> None:
+    from cicpe.api import CHECKPOINT
+
+    if (out / CHECKPOINT).exists():
+        note(f"interrupted; the same command with --resume goes on from the checkpoint in {out}")
+    else:
+        note("interrupted before the first checkpoint; nothing is kept")
+
+
+def _summary(model: "Model", out: Path) -> dict[str, Any]:
+    about = model.description
+    return {
+        "out": str(out),
+        "problem": about.problem,
+        "options": about.problem_options,
+        "epsilon": list(about.training.epsilon),
+        "actor": about.training.actor,
+        "recipe": about.recipe,
+        "seed": about.seed,
+        "minutes": about.minutes,
+        "updates": about.updates,
+        "horizon": about.horizon,
+        "sha256": model.sha256,
+        "calibrated": _calibrated(model),
+    }
+
+
+def _calibrated(model: "Model") -> list[dict[str, Any]]:
+    """The confidence rule's thresholds at ``DELTA``; null where the model was not reliable enough."""
+    calibration = model.calibration
+    column = calibration.deltas.index(DELTA)
+    name = next(iter(model.description.context_names), None)
+    rows = []
+    for knot, by_epsilon in zip(calibration.knots, calibration.confidence, strict=True):
+        for epsilon, cells in zip(calibration.epsilons, by_epsilon, strict=True):
+            cell = cells[column]
+            where = {} if name is None else {name: knot}
+            figures = None if cell is None else cell._asdict()
+            rows.append({**where, "epsilon": epsilon, "delta": DELTA, "cell": figures})
+    return rows
+
+
+def _report(model: "Model", out: Path) -> None:
+    about = model.description
+    took = f"{about.minutes:.1f} minutes, {amount(about.updates, 'update')}"
+    print(f"The model is in {out} ({took}; an episode takes at most {amount(about.horizon, 'query')}).")
+    epsilon, delta = _what_it_can(model)
+    if delta is None:
+        print("It is not reliable at any (epsilon, delta) yet. Train longer: --overwrite with more --minutes.")
+        return
+    if delta > DELTA:
+        print(f"It is not reliable at delta {DELTA:g} yet; the best that it can is below. More --minutes may help.")
+    print(f"Next:  cicpe evaluate {out} --epsilon {epsilon:g} --delta {delta:g}")
+
+
+def _what_it_can(model: "Model") -> tuple[float, float | None]:
+    """The smallest supported delta from ``DELTA`` up, and the smallest epsilon that goes with it."""
+    calibration = model.calibration
+    for delta in (value for value in calibration.deltas if value >= DELTA):
+        for epsilon in calibration.epsilons:
+            try:
+                calibration.threshold("confidence", epsilon, delta)
+            except InvalidInput:
+                continue
+            return epsilon, delta
+    return calibration.epsilons[-1], None

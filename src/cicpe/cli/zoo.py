@@ -1,0 +1,67 @@
+"""``cicpe zoo``: the trained models that ship with the library."""
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from cicpe import zoo
+from cicpe.cli.output import plain_table, print_json, print_table
+from cicpe.errors import InvalidInput, ModelError
+
+zoo_app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Trained models that ship with the library.")
+
+
+@zoo_app.command("list")
+def list_models(
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object on standard output.")] = False,
+) -> None:
+    """List the models of the zoo. Each name can be given wherever a MODEL is asked for."""
+    rows = [_summary(name) for name in zoo.names()]
+    if as_json:
+        print_json({"models": rows})
+        return
+    if not rows:
+        print("The zoo is empty. Train a model of your own: cicpe train binary-search --out runs/mine --minutes 2")
+        return
+    table = plain_table()
+    for heading in ("name", "problem", "epsilon", "at most", "actor", "trained"):
+        table.add_column(heading)
+    for row in rows:
+        low, high = row["epsilon"]
+        epsilon, limit = f"{low:g} to {high:g}", f"{row['horizon']} queries"
+        table.add_row(row["name"], row["problem"], epsilon, limit, row["actor"], f"{row['minutes']:.1f} min")
+    print_table(table)
+
+
+@zoo_app.command("show")
+def show_model(name: Annotated[str, typer.Argument(metavar="MODEL", help="A name in the zoo, or a folder.")]) -> None:
+    """Print a model's card: what it was trained for, how, and how it was calibrated."""
+    folder = zoo.folder(name) if name in zoo.names() else Path(name)
+    if not folder.is_dir():
+        raise InvalidInput("model", name, f"a folder, or one of the zoo: {', '.join(zoo.names()) or 'it is empty'}")
+    try:
+        print((folder / "card.md").read_text(encoding="utf-8"), end="")
+    except FileNotFoundError:
+        raise ModelError(f"{folder} holds no card.md: it is not a saved model") from None
+
+
+def _summary(name: str) -> dict[str, Any]:
+    """What a model says of itself, read without its weights."""
+    path = zoo.folder(name) / "config.json"
+    try:
+        config = json.loads(path.read_text(encoding="utf-8"))
+        training = config["training"]
+        return {
+            "name": name,
+            "problem": config["problem"],
+            "options": config["problem_options"],
+            "epsilon": training["epsilon"],
+            "horizon": config["horizon"],
+            "actor": training["actor"],
+            "recipe": config["recipe"],
+            "minutes": config["minutes"],
+        }
+    except (ValueError, KeyError, TypeError) as error:
+        raise ModelError(f"{path} is damaged: {type(error).__name__}: {error}") from None

@@ -1,0 +1,65 @@
+"""One episode, step by step: what was asked, and what was believed after every observation."""
+
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Generator
+
+from cicpe.agents.base import Agent, Proposal
+from cicpe.errors import InvalidInput
+from cicpe.problems import HiddenTasks
+
+
+class Trace(NamedTuple):
+    """An episode of T queries. Beliefs have one row more: the first is before any query."""
+
+    query: Float[np.ndarray, "T query"]
+    mean: Float[np.ndarray, "T+1 answer"]
+    """The recommendation, should the episode have ended there."""
+    std: Float[np.ndarray, "T+1 answer"]
+    confidence: Float[np.ndarray, " T+1"]
+    target: Float[np.ndarray, " answer"]
+    stop_time: int
+    """Queries made when the episode ended; later rows show what would have followed."""
+    stopped: bool
+    """Ended by the agent's choice; otherwise truncated at the horizon."""
+    loss: float
+    """Of the recommendation at the stop."""
+
+
+def trace_episode(agent: Agent, hidden: HiddenTasks, rng: Generator, extra: int = 0) -> Trace:
+    """Plays one task and keeps every step.
+
+    Args:
+        agent: Any decision-maker.
+        hidden: A single task.
+        rng: Draws the agent's randomness and the observations.
+        extra: Queries to go on for past the stop (up to the horizon), to see what they would have changed.
+    """
+    if len(hidden) != 1:
+        raise InvalidInput("hidden", f"{len(hidden)} tasks", "a single task")
+    proposals: list[Proposal] = []
+    state = agent.begin(hidden.context)
+    stop_time: int | None = None
+    for t in range(agent.horizon + 1):
+        proposal = agent.propose(state, rng)
+        proposals.append(proposal)
+        if stop_time is None and (bool(proposal.stop[0]) or t == agent.horizon):
+            stop_time = t
+        if t == agent.horizon or (stop_time is not None and t >= stop_time + extra):
+            break
+        state = agent.observe(state, proposal.query, hidden.observe(proposal.query, rng))
+    assert stop_time is not None
+    query, _, mean, confidence, std = (torch.cat(column).numpy() for column in zip(*proposals, strict=True))
+    return Trace(
+        query=query[:-1],
+        mean=mean,
+        std=std,
+        confidence=confidence,
+        target=hidden.target[0].numpy(),
+        stop_time=stop_time,
+        stopped=bool(proposals[stop_time].stop[0]),
+        loss=float(hidden.loss(proposals[stop_time].recommendation)[0]),
+    )
