@@ -97,7 +97,10 @@ def main() -> None:
     print(json.dumps({"fast": goal}), flush=True)
 
     paper = make_trainer("paper", args.limit, args.seed)
-    looks, marks = [], [args.minutes * factor for factor in (1, 2, 3, 5, 7.5, 10, 15, 20, 30) if args.minutes * factor < args.limit]
+    looks, marks = (
+        [],
+        [args.minutes * factor for factor in (1, 2, 3, 5, 7.5, 10, 15, 20, 30) if args.minutes * factor < args.limit],
+    )
     marks.append(args.limit)
     caught_up = None
     for mark in marks:
@@ -136,7 +139,9 @@ def page(result: dict[str, object], minutes: float, limit: float) -> str:
         f"(seed {SEED}) at equal mean numbers of queries, the stop threshold moved to give them. The standard error of an "
         f"accuracy near 0.9 is 0.005.",
         "",
-        "| recipe | after | updates | " + " | ".join(f"acc. at {q:g}" for q in QUERIES) + " | queries for 0.90 | own Bellman rule |",
+        "| recipe | after | updates | "
+        + " | ".join(f"acc. at {q:g}" for q in QUERIES)
+        + " | queries for 0.90 | own Bellman rule |",
         "|---|---|---|" + "---|" * (len(QUERIES) + 2),
     ]
     for name, look in [("fast", fast)] + [("paper", look) for look in looks]:  # type: ignore[attr-defined]
@@ -149,13 +154,17 @@ def page(result: dict[str, object], minutes: float, limit: float) -> str:
             f"{'not reached' if reached is None else f'{reached:.1f}'} | {own} |"
         )
     caught = result["paper_caught_up_after_seconds"]
-    lines += ["", (
-        f"`paper` reached the accuracy that `fast` has after {minutes:g} minutes (at {PAPER_QUERIES} queries) after "
-        f"{caught / 60:.1f} minutes: {caught / 60 / minutes:.1f} times as long."  # type: ignore[operator]
-        if caught
-        else f"`paper` did not reach, within {limit:g} minutes, the accuracy that `fast` has after {minutes:g} minutes "
-        f"(at {PAPER_QUERIES} queries)."
-    ), ""]
+    lines += [
+        "",
+        (
+            f"`paper` reached the accuracy that `fast` has after {minutes:g} minutes (at {PAPER_QUERIES} queries) after "
+            f"{caught / 60:.1f} minutes: {caught / 60 / minutes:.1f} times as long."  # type: ignore[operator]
+            if caught
+            else f"`paper` did not reach, within {limit:g} minutes, the accuracy that `fast` has after {minutes:g} minutes "
+            f"(at {PAPER_QUERIES} queries)."
+        ),
+        "",
+    ]
     return "\n".join(lines)
 
 

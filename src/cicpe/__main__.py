@@ -1,7 +1,8 @@
-"""``python -m cicpe``: the command line."""
+"""``python -m cicpe``: the same as the ``cicpe`` command."""
 
 import sys
 
 from cicpe.cli.main import main
 
-sys.exit(main())
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,11 +1,14 @@
 """The library in a few functions: train, load, evaluate."""
 
+import json
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, final
 
 import torch
+from pydantic import ValidationError
 
 from cicpe import zoo
 from cicpe.certification.thresholds import StopName, calibrate
@@ -52,7 +55,7 @@ def train(
     out: str | Path | None = None,
     resume: bool = False,
     checkpoint_seconds: float = 20.0,
-    calibration_episodes: int = 16384,
+    calibration_episodes: int = 32768,
     settings: dict[str, Any] | None = None,
     watcher: Watcher | None = None,
 ) -> Model:
@@ -69,25 +72,30 @@ def train(
         out: A folder for the model, its checkpoint and its log. Without it nothing is written.
         resume: Go on from the checkpoint in ``out``, if there is one.
         checkpoint_seconds: How often a checkpoint is written.
-        calibration_episodes: Held-out episodes for the stop thresholds.
+        calibration_episodes: Held-out episodes for the stop thresholds, at least 100.
         settings: Fields of ``TrainingConfig`` to override.
         watcher: Follows the run.
     """
     watcher = watcher or Watcher()
+    if calibration_episodes < 100:
+        raise InvalidInput("calibration_episodes", calibration_episodes, "at least 100: thresholds are chosen on them")
     problem = make_problem(problem) if isinstance(problem, str) else problem
     if minutes is None and updates is None:
         minutes = 5.0
     choice = choose(recipe, problem)
     config = _configured(choice.config, epsilon, actor, settings)
-    watcher.on_choice(choice.reasons)
-    training_minutes = None if minutes is None else minutes * (1 - CALIBRATION_SHARE)
-    budget = Budget(training_minutes, updates)
+    budget = Budget(minutes, updates)
+    if minutes is not None:
+        budget = replace(budget, minutes=minutes * (1 - CALIBRATION_SHARE))
     trainer = Trainer(problem, config, budget, seed)
+    watcher.on_choice(tuple(why for why in choice.reasons if actor is None or not why.startswith("actor ")))
 
     folder = None if out is None else Path(out)
     spec = spec_of(problem)
     identity = {"problem": spec.name, "options": dict(spec.options), "seed": seed, "updates": updates}
     identity["config"] = config.model_dump(mode="json")
+    if folder is not None:
+        _check_options(dict(spec.options))
     log = TrainingLog(folder)
     if folder is not None and resume and (folder / CHECKPOINT).exists():
         restore_checkpoint(trainer, folder / CHECKPOINT, identity)
@@ -110,6 +118,7 @@ def train(
         config.query_scales,
         episodes=calibration_episodes,
         seed=seed + 1_000_003,
+        minimum_time=config.minimum_time,
     )
     context = _context_limits(problem, seed)
     description = Description(
@@ -148,7 +157,21 @@ def _configured(
     changes: dict[str, Any] = {"epsilon": (float(low), float(high)), **(settings or {})}
     if actor is not None:
         changes["actor"] = actor
-    return TrainingConfig.model_validate(config.model_dump() | changes)
+    try:
+        return TrainingConfig.model_validate(config.model_dump() | changes)
+    except ValidationError as error:
+        fault = error.errors()[0]
+        field, value = ("settings", changes) if not fault["loc"] else (".".join(map(str, fault["loc"])), fault["input"])
+        raise InvalidInput(field, value, fault["msg"]) from None
+
+
+def _check_options(options: dict[str, Any]) -> None:
+    """Refuses, before training rather than after it, options that a model's folder cannot say."""
+    for name, value in options.items():
+        try:
+            json.dumps(value, allow_nan=False)
+        except (TypeError, ValueError) as error:
+            raise InvalidInput(name, value, f"numbers, text and lists, to be saved as JSON ({error})") from None
 
 
 def _context_limits(problem: Problem, seed: int) -> torch.Tensor:

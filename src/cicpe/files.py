@@ -2,7 +2,7 @@
 
 import json
 import os
-import tempfile
+import secrets
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,9 @@ def write_atomic(path: Path, data: bytes) -> None:
     Raises OSError (a full disk, say) with the old file untouched and no temporary file left behind.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
+    temporary = path.parent / f".{path.name}.{secrets.token_hex(4)}.tmp"
+    # With the permissions of any new file: a model in a shared folder is for others to read.
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
     try:
         with os.fdopen(descriptor, "wb") as file:
             file.write(data)
@@ -21,7 +23,7 @@ def write_atomic(path: Path, data: bytes) -> None:
             os.fsync(file.fileno())
         os.replace(temporary, path)
     except BaseException:
-        Path(temporary).unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
         raise
     _sync_folder(path.parent)
 

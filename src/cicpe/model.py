@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, final
 
 import torch
-from pydantic import ValidationError
+from pydantic import Field, ValidationError, field_validator, model_validator
 from safetensors import SafetensorError
 from safetensors.torch import load as load_tensors
 from safetensors.torch import save as save_tensors
@@ -21,7 +21,7 @@ from cicpe.agents.actors import make_actor
 from cicpe.agents.network_agent import NetworkAgent
 from cicpe.agents.stopping import BellmanStop, ConfidenceStop, StopRule
 from cicpe.certification.thresholds import Calibration, StopName
-from cicpe.errors import InvalidInput, ModelError
+from cicpe.errors import CicpeError, InvalidInput, ModelError
 from cicpe.files import write_atomic, write_json
 from cicpe.networks.base import Config, Dims
 from cicpe.networks.network import Network
@@ -32,6 +32,7 @@ from cicpe.spaces import space_from_json
 from cicpe.training.config import TrainingConfig
 
 FORMAT = "cicpe-model-1"
+WEIGHTS, CALIBRATION = "weights.safetensors", "calibration.json"
 
 
 @final
@@ -46,7 +47,7 @@ class Description(Config):
     problem_options: dict[str, Any]
     query_space: dict[str, Any]
     answer_space: dict[str, Any]
-    observation_dim: int
+    observation_dim: int = Field(ge=1)
     context_names: tuple[str, ...]
     default_context: tuple[float, ...] | None
     context_low: tuple[float, ...]
@@ -54,13 +55,29 @@ class Description(Config):
     context_high: tuple[float, ...]
     recipe: str
     training: TrainingConfig
-    horizon: int
+    horizon: int = Field(ge=1, le=10**6)
     """The most queries of an episode."""
     seed: int
     minutes: float
     """Wall-clock minutes of training and calibration."""
     updates: int
     threads: int
+    files: dict[str, str] = Field(default={})
+    """SHA-256 of the other files as they were saved beside this one; what is listed is checked on loading."""
+
+    @field_validator("problem_options")
+    @classmethod
+    def _lists(cls, options: dict[str, Any]) -> dict[str, Any]:
+        """Tuples as the lists that they are in JSON, so that a description equals its own round trip."""
+        return {name: list(value) if isinstance(value, tuple) else value for name, value in options.items()}
+
+    @model_validator(mode="after")
+    def _contexts(self) -> "Description":
+        for name in ("context_low", "context_high", "default_context"):
+            values = getattr(self, name)
+            if values is not None and len(values) != len(self.context_names):
+                raise ValueError(f"{name}: needs one number for each of {self.context_names}")
+        return self
 
 
 @final
@@ -132,11 +149,13 @@ class Model:
     def save(self, folder: str | Path) -> Path:
         """Writes the model's folder. ``config.json`` comes last: with it, the folder is complete."""
         path = Path(folder)
+        files = {WEIGHTS: self.weights(), CALIBRATION: (self.calibration.model_dump_json() + "\n").encode()}
+        hashes = {name: hashlib.sha256(data).hexdigest() for name, data in files.items()}
         try:
-            write_atomic(path / "weights.safetensors", self.weights())
-            write_atomic(path / "calibration.json", (self.calibration.model_dump_json() + "\n").encode())
+            for name, data in files.items():
+                write_atomic(path / name, data)
             write_atomic(path / "card.md", self.card().encode())
-            write_json(path / "config.json", self.description.model_dump(mode="json"))
+            write_json(path / "config.json", self.description.model_dump(mode="json") | {"files": hashes})
         except OSError as error:
             raise ModelError(f"the model could not be written to {path}: {error}") from error
         return path
@@ -158,39 +177,68 @@ class Model:
     def load(cls, folder: str | Path) -> "Model":
         """Reads a model's folder; every fault is a ModelError that says which file and why."""
         path = Path(folder)
-        description = _read(path / "config.json", Description)
+        description = _parsed(path / "config.json", _bytes(path / "config.json"), Description)
         if description.format != FORMAT:
             raise ModelError(f"{path} has format {description.format!r}; this version reads {FORMAT!r}")
-        calibration = _read(path / "calibration.json", Calibration)
+        files = {name: _bytes(path / name) for name in (WEIGHTS, CALIBRATION)}
+        for name, expected in description.files.items():
+            if name not in files or hashlib.sha256(files[name]).hexdigest() != expected:
+                raise ModelError(
+                    f"{path / name} is not the file that config.json describes: it is damaged, "
+                    "or saving was interrupted; save the model again"
+                )
+        calibration = _parsed(path / CALIBRATION, files[CALIBRATION], Calibration)
+        network = _network(path / "config.json", description)
+        _fill(network, path / WEIGHTS, files[WEIGHTS])
+        return cls(network.eval().requires_grad_(False), description, calibration)
+
+
+def _network(path: Path, description: Description) -> Network:
+    """The network that a description asks for, without its weights: no memory is taken for them."""
+    try:
         query_space, answer_space = map(space_from_json, (description.query_space, description.answer_space))
         context = len(description.context_names)
         dims = Dims(query_space.dim, description.observation_dim, context, answer_space.dim)
-        scaling = Scaling(description.observation_dim, context)
-        network = Network(description.training.network, scaling, dims, query_space, answer_space)
-        file = path / "weights.safetensors"
-        try:
-            network.load_state_dict(load_tensors(file.read_bytes()))
-        except (OSError, SafetensorError, RuntimeError, ValueError) as error:
-            first = str(error).splitlines()[0]
-            raise ModelError(f"{file} cannot be read as this model's weights: {first}") from None
-        if not all(bool(torch.isfinite(value).all()) for value in network.state_dict().values()):
-            raise ModelError(f"{file} holds weights that are not finite; the file is damaged")
-        network.eval().requires_grad_(False)
-        return cls(network, description, calibration)
+        with torch.device("meta"):
+            scaling = Scaling(description.observation_dim, context)
+            return Network(description.training.network, scaling, dims, query_space, answer_space)
+    except (CicpeError, RuntimeError, ValueError, TypeError, OverflowError, MemoryError) as error:
+        raise ModelError(f"{path} describes a network that cannot be made: {error}") from None
 
 
-def _read(path: Path, kind: Any) -> Any:
+def _fill(network: Network, path: Path, data: bytes) -> None:
+    """Puts saved weights into a network, once they are known to fit."""
     try:
-        text = path.read_text(encoding="utf-8")
+        tensors = load_tensors(data)
+    except (SafetensorError, ValueError, RuntimeError) as error:
+        raise ModelError(f"{path} cannot be read as weights: {error}") from None
+    wanted = {key: (tuple(value.shape), value.dtype) for key, value in network.state_dict().items()}
+    given = {key: (tuple(value.shape), value.dtype) for key, value in tensors.items()}
+    for key in sorted(wanted.keys() | given.keys()):
+        if wanted.get(key) != given.get(key):
+            raise ModelError(
+                f"{path} does not hold this model's weights: {key} is {given.get(key)}, not {wanted.get(key)}"
+            )
+        if not bool(torch.isfinite(tensors[key]).all()):
+            raise ModelError(f"{path} holds weights that are not finite ({key}); the file is damaged")
+    network.load_state_dict(tensors, assign=True)
+
+
+def _bytes(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
     except FileNotFoundError:
         raise ModelError(f"{path} does not exist: {path.parent} is not a saved model") from None
-    except (OSError, UnicodeDecodeError) as error:
+    except OSError as error:
         raise ModelError(f"{path} cannot be read: {error}") from None
+
+
+def _parsed(path: Path, data: bytes, kind: Any) -> Any:
     try:
-        return kind.model_validate(json.loads(text))
-    except (json.JSONDecodeError, RecursionError) as error:
-        raise ModelError(f"{path} is not JSON: {error}") from None
+        return kind.model_validate(json.loads(data))
     except ValidationError as error:
         fault = error.errors()[0]
         where = ".".join(map(str, fault["loc"]))
         raise ModelError(f"{path} is not valid at {where or 'its top'}: {fault['msg']}") from None
+    except (ValueError, RecursionError) as error:
+        raise ModelError(f"{path} is not JSON: {error}") from None

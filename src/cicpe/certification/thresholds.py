@@ -12,7 +12,7 @@ from typing import Literal, NamedTuple, final
 import numpy as np
 import torch
 from jaxtyping import Float
-from pydantic import Field
+from pydantic import Field, model_validator
 from scipy.stats import beta
 from torch import Generator, Tensor
 
@@ -31,6 +31,8 @@ COSTS = 9
 """How many costs the Bellman rule is tried at."""
 EPSILONS = 5
 """How many epsilons thresholds are chosen for; others are interpolated."""
+KNOTS = 5
+"""At how many values of the context thresholds are chosen; others are interpolated."""
 BELLMAN_SHARE = 0.25
 """Share of the episodes on which the Bellman rule is recorded: it takes a network pass a cost."""
 
@@ -57,19 +59,33 @@ class Cell(NamedTuple):
 class Calibration(Config):
     """Thresholds by rule, context knot, epsilon and delta; null where none was safe enough."""
 
-    episodes: int
+    episodes: int = Field(ge=1)
     seed: int
-    alpha: float
-    scale: float
+    alpha: float = Field(gt=0, lt=1)
+    scale: float = Field(ge=0)
     """Spread of the deployed queries about the posterior mean."""
-    epsilons: tuple[float, ...]
-    deltas: tuple[float, ...]
+    epsilons: tuple[float, ...] = Field(min_length=1)
+    deltas: tuple[float, ...] = Field(min_length=1)
     knots: tuple[float, ...] = Field(min_length=1)
     """Values of the first context coordinate at which thresholds were chosen; one where there is no context."""
     confidence: tuple[tuple[tuple[Cell | None, ...], ...], ...]
     """kappa: knot x epsilon x delta."""
     bellman: tuple[tuple[tuple[Cell | None, ...], ...], ...]
     """cost: knot x epsilon x delta."""
+
+    @model_validator(mode="after")
+    def _tables(self) -> "Calibration":
+        for name in ("epsilons", "deltas", "knots"):
+            values = getattr(self, name)
+            if list(values) != sorted(values) or (name != "knots" and values[0] <= 0):
+                raise ValueError(f"{name} = {values}: needs numbers that rise" + " from above zero" * (name != "knots"))
+        shape = len(self.knots), len(self.epsilons), len(self.deltas)
+        for name in ("confidence", "bellman"):
+            table = getattr(self, name)
+            fits = len(table) == shape[0] and all(len(rows) == shape[1] for rows in table)
+            if not fits or any(len(cells) != shape[2] for rows in table for cells in rows):
+                raise ValueError(f"{name}: needs a table of {' x '.join(map(str, shape))} (knot x epsilon x delta)")
+        return self
 
     def threshold(self, stop: StopName, epsilon: float, delta: float) -> Threshold:
         """The threshold as a function of an episode's context, or an error that says what is possible."""
@@ -183,37 +199,36 @@ def calibrate(
     epsilon: tuple[float, float],
     cost: tuple[float, float],
     scales: tuple[float, ...],
-    episodes: int = 16384,
+    episodes: int = 32768,
     seed: int = 1,
     alpha: float = 0.05,
+    minimum_time: int = 1,
 ) -> Calibration:
     """Chooses the spread of deployed queries, then a threshold for every (epsilon, delta)."""
     epsilons = _log_grid(*epsilon, EPSILONS)
     costs = _log_grid(*cost, COSTS)
     scale = _best_scale(network, actor, problem, horizon, epsilons[len(epsilons) // 2], scales, seed + 1)
-    records = record_many(network, actor, problem, horizon, epsilons, (), scale, episodes, seed)
-    knots, members = _knots(records.context)
+    by_confidence = _by_knot(network, actor, problem, horizon, epsilons, (), scale, episodes, seed, minimum_time)
     confidence = tuple(
         tuple(
-            _choose(records.loss[member] <= epsilon, confidence_stops(records.confidence[e, member]), KAPPAS, alpha)
+            _choose(records.loss <= epsilon, confidence_stops(records.confidence[e]), KAPPAS, alpha)
             for e, epsilon in enumerate(epsilons)
         )
-        for member in members
+        for _, records in by_confidence
     )
-    some = max(1, int(BELLMAN_SHARE * episodes))
-    records = record_many(network, actor, problem, horizon, epsilons, costs, scale, some, seed + 2)
-    _, members = _knots(records.context)
+    some = max(len(by_confidence), int(BELLMAN_SHARE * episodes))
+    by_bellman = _by_knot(network, actor, problem, horizon, epsilons, costs, scale, some, seed + 2, minimum_time)
     bellman = tuple(
         tuple(
             _choose(
-                records.loss[member] <= epsilon,
-                [_first_true(records.bellman[e, c, member]) for c in range(len(costs))],
+                records.loss <= epsilon,
+                [_first_true(records.bellman[e, c]) for c in range(len(costs))],
                 torch.tensor(costs),
                 alpha,
             )
             for e, epsilon in enumerate(epsilons)
         )
-        for member in members
+        for _, records in by_bellman
     )
     return Calibration(
         episodes=episodes,
@@ -222,7 +237,7 @@ def calibrate(
         scale=scale,
         epsilons=epsilons,
         deltas=DELTAS,
-        knots=knots,
+        knots=tuple(value for value, _ in by_confidence),
         confidence=confidence,
         bellman=bellman,
     )
@@ -231,11 +246,11 @@ def calibrate(
 def _choose(success: Tensor, stops: list[Tensor], thresholds: Tensor, alpha: float) -> tuple[Cell | None, ...]:
     """For each delta, the last threshold before the first whose success bound falls below 1 - delta."""
     rows = torch.arange(len(success))
-    accuracy = np.array([float(success[rows, stop].float().mean()) for stop in stops])
+    correct = np.array([int(success[rows, stop].sum()) for stop in stops])
     queries = [float(stop.float().mean()) for stop in stops]
     n = len(success)
-    bound = beta.ppf(alpha, accuracy * n, n - accuracy * n + 1)
-    bound = np.where(accuracy > 0, bound, 0.0)
+    accuracy = correct / n
+    bound = np.where(correct > 0, beta.ppf(alpha, np.maximum(correct, 1), n - correct + 1), 0.0)
     cells: list[Cell | None] = []
     for delta in DELTAS:
         failed = np.nonzero(bound < 1 - delta)[0]
@@ -269,17 +284,46 @@ def _best_scale(
     return min(needed, key=lambda scale: needed[scale])
 
 
-def _knots(context: Tensor) -> tuple[tuple[float, ...], list[Tensor]]:
-    """Values of the first context coordinate, and for each the 40 % of episodes nearest to it (in rank)."""
-    n = len(context)
+def _by_knot(
+    network: Network,
+    actor: Actor,
+    problem: Problem,
+    horizon: int,
+    epsilons: tuple[float, ...],
+    costs: tuple[float, ...],
+    scale: float,
+    episodes: int,
+    seed: int,
+    minimum_time: int,
+) -> list[tuple[float, Records]]:
+    """Held-out episodes at several values of the first context: accuracy has to hold at each, not on average.
+
+    A known noise level is set to each value; any other context is grouped by the nearest fifth of episodes.
+    """
+
+    def played(family: Problem, n: int, seed: int) -> Records:
+        return record_many(network, actor, family, horizon, epsilons, costs, scale, n, seed, minimum_time=minimum_time)
+
+    noise = getattr(problem, "noise", None)
+    if tuple(problem.context_names)[:1] == ("noise",) and isinstance(noise, tuple) and 0 < noise[0] < noise[1]:
+        values = _log_grid(*noise, KNOTS)
+        each = max(1, episodes // KNOTS)
+        return [(value, played(problem.with_noise(value), each, seed + 10 * i)) for i, value in enumerate(values)]
+    records = played(problem, episodes, seed)
+    context = records.context
     if context.shape[-1] == 0 or float(context[:, 0].max() - context[:, 0].min()) < 1e-12:
-        value = float(context[0, 0]) if context.shape[-1] else 0.0
-        return (value,), [torch.arange(n)]
+        return [(float(context[0, 0]) if context.shape[-1] else 0.0, records)]
     order = context[:, 0].argsort()
-    size = int(0.4 * n)
-    starts = [0, (n - size) // 2, n - size]
-    middle = float(context[order[n // 2], 0])
-    return (float(context[:, 0].min()), middle, float(context[:, 0].max())), [order[s : s + size] for s in starts]
+    size = len(order) // KNOTS
+    groups = [order[i * size : (i + 1) * size] for i in range(KNOTS)]
+    low, high = float(context[:, 0].min()), float(context[:, 0].max())
+    middles = [float(context[group, 0].median()) for group in groups]
+    values = (low, *middles[1:-1], high)
+    return [(value, _some(records, group)) for value, group in zip(values, groups, strict=True)]
+
+
+def _some(records: Records, rows: Tensor) -> Records:
+    return Records(records.loss[rows], records.context[rows], records.confidence[:, rows], records.bellman[:, :, rows])
 
 
 def _log_grid(low: float, high: float, points: int) -> tuple[float, ...]:

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from cicpe.cli.arguments import number, seed, whole
-from cicpe.cli.output import interval, note, plain_table, print_table
+from cicpe.cli.output import amount, plain_table, print_table, say
+from cicpe.cli.train import what_it_can
 from cicpe.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
 
     from cicpe.evaluation.evaluate import Evaluation
     from cicpe.model import Model
-    from cicpe.problems import HiddenTasks
+    from cicpe.sessions.session import Session
 
 DELTA = 0.1
 CELLS = ((0.2, 0.05), (0.2, 0.1), (0.1, 0.025), (0.1, 0.05))
@@ -36,7 +37,7 @@ CALIBRATION = 8192
 def demo(
     minutes: Annotated[
         float, typer.Option(parser=number, metavar="M", help="Training time; the control takes half as long again.")
-    ] = 1.5,
+    ] = 1.0,
     dim: Annotated[int, typer.Option(parser=whole, metavar="D", help="Dimensions of the search.")] = 6,
     out: Annotated[Path, typer.Option(metavar="DIR", help="Folder for the models and the figure.")] = Path("runs/demo"),
     random_seed: Annotated[int, typer.Option("--seed", parser=seed, metavar="N", help="Seeds everything.")] = 0,
@@ -49,18 +50,19 @@ def demo(
     import torch
 
     torch.set_num_threads(1)
-    print(f"1. Train an agent for noisy binary search in {dim} dimensions: {minutes:g} min on one thread.", flush=True)
+    say(f"1. Train an agent for noisy binary search in {amount(dim, 'dimension')}: {minutes:g} min on one thread.")
     agent = _trained("ts", dim, minutes, random_seed, out / "agent")
     share = CONTROL_SHARE * minutes
-    print(f"2. Train the control, which queries at random but infers and stops in the same way: {share:g} min.")
+    say(f"2. Train the control, which queries at random but infers and stops in the same way: {share:g} min.")
     control = _trained("uniform", dim, share, random_seed, out / "uniform")
-    print(
-        f"3. Deploy both, frozen, on {TASKS:,} fresh tasks a row. Wanted: accuracy {1 - DELTA:g} or more (delta 0.1)."
-    )
+    say(f"3. Deploy both, frozen, on {TASKS:,} fresh tasks a row. Wanted: accuracy {1 - DELTA:g} or more (delta 0.1).")
     _compare(agent, control, dim, random_seed + 1)
-    print("4. One live session: the agent asks, we answer, it says when to stop.")
+    say("4. One live session: the agent asks, we answer, it says when to stop.")
     _live(agent, out / "trajectory.png", random_seed + 2)
-    print(f"The model is in {out / 'agent'}.  Next:  cicpe evaluate {out / 'agent'} --epsilon 0.15 --delta 0.1")
+    _, delta = what_it_can(agent)
+    say(f"The model is in {out / 'agent'}.")
+    if delta is not None:
+        say(f"Next:  cicpe evaluate {out / 'agent'} --epsilon 0.15 --delta {delta:g}")
 
 
 def _trained(actor: str, dim: int, minutes: float, seed: int, out: Path) -> "Model":
@@ -84,10 +86,10 @@ def _trained(actor: str, dim: int, minutes: float, seed: int, out: Path) -> "Mod
 def _compare(agent: "Model", control: "Model", dim: int, seed: int) -> None:
     papers = PAPER.get(dim)
     table = plain_table()
-    for heading in ("epsilon", "noise", "agent: accuracy", "queries", "uniform: accuracy", "queries"):
-        table.add_column(heading)
+    for heading in ("epsilon", "noise", "agent\naccuracy", "\nqueries", "uniform\naccuracy", "\nqueries"):
+        table.add_column(heading, no_wrap=True)
     if papers is not None:
-        table.add_column("paper: queries")
+        table.add_column("paper\nqueries")
     notes: list[str] = []
     for i, (epsilon, noise) in enumerate(CELLS):
         row = [f"{epsilon:g}", f"{noise:g}"]
@@ -95,10 +97,12 @@ def _compare(agent: "Model", control: "Model", dim: int, seed: int) -> None:
             row += _figures(model, epsilon, noise, seed, notes)
         table.add_row(*row, *([] if papers is None else [f"{papers[i]:.1f}"]))
     print_table(table)
-    print("In brackets: 95 % intervals.", *dict.fromkeys(notes))
+    say("   ± is half of a 95 % interval.")
     if papers is not None:
-        print("Paper: the best of its agents, trained for each row alone.")
-    print()
+        say("   paper: the best of its agents in each row, with an accuracy of 0.89 or more, trained for that row.")
+    for line in dict.fromkeys(notes):
+        say(f"   {line}")
+    say("")
 
 
 def _figures(model: "Model", epsilon: float, noise: float, seed: int, notes: list[str]) -> list[str]:
@@ -108,9 +112,13 @@ def _figures(model: "Model", epsilon: float, noise: float, seed: int, notes: lis
         result, mark = cicpe.evaluate(model, epsilon=epsilon, delta=DELTA, noise=noise, episodes=TASKS, seed=seed), ""
     except InvalidInput:
         result, mark = _at_the_horizon(model, epsilon, noise, seed), " *"
-        notes.append("* not reliable enough to stop by itself at this delta: run to its horizon.")
-    accuracy, queries = interval(result.accuracy_ci, 2), interval(result.mean_queries_ci, 1)
-    return [f"{result.accuracy:.3f} ({accuracy}){mark}", f"{result.mean_queries:.1f} ({queries}){mark}"]
+        notes.append("* not reliable enough to stop by itself at this delta: it made every query that it may make.")
+    accuracy, queries = _half(result.accuracy_ci), _half(result.mean_queries_ci)
+    return [f"{result.accuracy:.3f} ±{accuracy:.3f}", f"{result.mean_queries:.1f} ±{queries:.1f}{mark}"]
+
+
+def _half(interval: tuple[float, float]) -> float:
+    return (interval[1] - interval[0]) / 2
 
 
 def _at_the_horizon(model: "Model", epsilon: float, noise: float, seed: int) -> "Evaluation":
@@ -130,6 +138,8 @@ def _at_the_horizon(model: "Model", epsilon: float, noise: float, seed: int) -> 
 
 
 def _live(model: "Model", figure: Path, seed: int) -> None:
+    """Runs one session, prints every step, and draws it."""
+    import numpy as np
     import torch
 
     from cicpe.problems import HiddenTasks
@@ -140,44 +150,45 @@ def _live(model: "Model", figure: Path, seed: int) -> None:
     try:
         session = model.session(epsilon, DELTA, seed=seed, noise=noise)
     except InvalidInput as error:
-        print(f"   No session at this (epsilon, delta): {error}.\n")
+        say(f"   No session at epsilon {epsilon:g}: {error}.\n")
         return
+    beliefs = [(session.recommendation, session.std, session.confidence)]
     while not session.stopped:
         query = session.ask()
         answer = hidden.observe(torch.from_numpy(query)[None], rng)[0]
         session.tell(answer.tolist())
+        beliefs.append((session.recommendation, session.std, session.confidence))
         signs = " ".join("+" if value > 0 else "-" for value in answer)
-        t = len(session.history)
-        print(f"   {t:2d}  asked {_point(query)}   heard {signs}   confidence {session.confidence:.2f}")
-    why = "the horizon" if session.truncated else "its own choice"
+        say(f"  {len(session.history):3d}  asked {_point(query)}  heard {signs}  confidence {session.confidence:.2f}")
     loss = float(hidden.loss(torch.from_numpy(session.recommendation)[None])[0])
-    print(f"   It stopped by {why}, with confidence {session.confidence:.2f}.")
-    print(f"       answer {_point(session.recommendation)}")
-    print(f"       hidden {_point(hidden.target[0].numpy())}   distance {loss:.3f} (epsilon {epsilon:g})\n")
-    _draw(model, hidden, epsilon, figure, seed)
+    ended = "It ran into its horizon" if session.truncated else "It stopped"
+    say(f"   {ended} after {len(session.history)} queries, with confidence {session.confidence:.2f}.")
+    say(f"       answer {_point(session.recommendation)}")
+    say(f"       hidden {_point(hidden.target[0].numpy())}   distance {loss:.3f} (epsilon {epsilon:g})")
+    mean, std, confidence = (np.array(column) for column in zip(*beliefs, strict=True))
+    title = f"One session: {len(session.history)} queries, distance {loss:.3f} (epsilon {epsilon:g})"
+    _draw(session, mean, std, confidence, hidden.target[0].numpy(), title, figure)
+    say(f"       figure {figure}\n")
 
 
 def _point(values: "np.ndarray") -> str:
     return " ".join(f"{value:+.2f}" for value in values)
 
 
-def _draw(model: "Model", hidden: "HiddenTasks", epsilon: float, path: Path, seed: int) -> None:
-    import torch
+def _draw(
+    session: "Session",
+    mean: "np.ndarray",
+    std: "np.ndarray",
+    confidence: "np.ndarray",
+    target: "np.ndarray",
+    title: str,
+    path: Path,
+) -> None:
+    import numpy as np
 
-    from cicpe.evaluation.trajectory import trace_episode
     from cicpe.plots.trajectory import plot_trajectory
 
-    rng = torch.Generator().manual_seed(seed)
-    trace = trace_episode(model.agent(epsilon, DELTA), hidden, rng, extra=4)
-    title = f"One episode: {trace.stop_time} queries, distance {trace.loss:.3f} (epsilon {epsilon:g})"
-    figure = plot_trajectory(
-        trace.query,
-        trace.mean,
-        trace.std,
-        target=trace.target,
-        stop_time=trace.stop_time,
-        confidence=trace.confidence,
-        title=title,
-    )
-    figure.savefig(path, dpi=150)
-    note(f"figure: {path}")
+    query = np.array([step.query for step in session.history]).reshape(-1, len(target))
+    stop_time = None if session.truncated else len(query)
+    drawn = plot_trajectory(query, mean, std, target=target, stop_time=stop_time, confidence=confidence, title=title)
+    drawn.savefig(path, dpi=150)

@@ -31,18 +31,23 @@ app = typer.Typer(
 )
 
 
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        print(f"cicpe {__version__}")
+        raise typer.Exit
+
+
 @app.callback()
 def root(
-    version: Annotated[bool, typer.Option("--version", help="Print the version.", is_eager=True)] = False,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
+    ] = False,
 ) -> None:
     """What to measure next, when to stop, and what the answer is.
 
     Start with `cicpe demo`, which trains an agent in a minute or two and deploys it. `cicpe COMMAND --help` says
     more of each command.
     """
-    if version:
-        print(f"cicpe {__version__}")
-        raise typer.Exit
 
 
 app.command()(demo)

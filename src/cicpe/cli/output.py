@@ -14,6 +14,11 @@ def print_json(value: dict[str, Any]) -> None:
     print(json.dumps(value, indent=1, allow_nan=False))
 
 
+def say(text: str) -> None:
+    """A line of the result on standard output, at once, so that it keeps its place among the notes."""
+    print(text, flush=True)
+
+
 def note(text: str) -> None:
     """A line for the person who watches: standard error."""
     print(text, file=sys.stderr, flush=True)

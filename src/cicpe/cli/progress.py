@@ -17,33 +17,34 @@ REDRAW = 0.2
 
 
 @contextmanager
-def followed(name: str = "training") -> "Iterator[Watcher]":
+def followed() -> "Iterator[Watcher]":
     """A watcher for ``cicpe.train`` that reports on standard error until the block ends."""
-    with _live_bar(name) if sys.stderr.isatty() else _plain_lines(name) as watcher:
+    with _live_bar() if sys.stderr.isatty() else _plain_lines() as watcher:
         yield watcher
 
 
 @contextmanager
-def _plain_lines(name: str) -> "Iterator[Watcher]":
+def _plain_lines() -> "Iterator[Watcher]":
     from cicpe.api import Watcher
 
     yield Watcher(
         on_choice=_explain,
-        on_look=lambda look: note(f"{name} {look.progress:4.0%}  {_figures(look)}  {_time_left(look)}"),
-        on_calibration=lambda: note(f"{name} done; choosing the stop thresholds on held-out tasks"),
+        on_look=lambda look: note(f"{look.progress:4.0%}  {_time_left(look)}  {_figures(look)}  update {look.update}"),
+        on_calibration=lambda: note("choosing the stop thresholds on held-out tasks"),
     )
 
 
 @contextmanager
-def _live_bar(name: str) -> "Iterator[Watcher]":
+def _live_bar() -> "Iterator[Watcher]":
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
 
     from cicpe.api import Watcher
 
-    columns = TextColumn("{task.description}"), BarColumn(bar_width=24), TaskProgressColumn()
-    with Progress(*columns, TextColumn("{task.fields[status]}"), console=Console(stderr=True)) as bar:
-        task = bar.add_task(name, total=1.0, status="")
+    # Narrow enough for a terminal of 80 columns, figures included.
+    columns = BarColumn(bar_width=10), TaskProgressColumn(), TextColumn("{task.fields[status]}")
+    with Progress(*columns, console=Console(stderr=True)) as bar:
+        task = bar.add_task("training", total=1.0, status="")
         figures, drawn = "", 0.0
 
         def on_look(look: "Look") -> None:
@@ -59,7 +60,7 @@ def _live_bar(name: str) -> "Iterator[Watcher]":
                 bar.update(task, completed=trainer.progress, status=f"{left} left  {figures}")
 
         def on_calibration() -> None:
-            bar.update(task, completed=1.0, status=f"choosing the stop thresholds  {figures}")
+            bar.update(task, completed=1.0, status="choosing the stop thresholds on held-out tasks")
 
         yield Watcher(_explain, on_iteration, on_look, on_calibration)
 
@@ -70,10 +71,9 @@ def _explain(reasons: tuple[str, ...]) -> None:
 
 
 def _figures(look: "Look") -> str:
-    return (
-        f"accuracy {look.accuracy:.2f}  queries {look.queries:.1f}  horizon {look.horizon}  "
-        f"loss {look.losses.inference:.2f} (stop {look.losses.stop:.2f})  update {look.update}"
-    )
+    """Accuracy and queries at confidence 0.9 and the middle epsilon; the inference loss."""
+    figures = f"acc {look.accuracy:.2f}  queries {look.queries:.1f}  horizon {look.horizon}"
+    return f"{figures}  loss {look.losses.inference:.2f}"
 
 
 def _time_left(look: "Look") -> str:

@@ -62,13 +62,10 @@ def train(
     import cicpe
     from cicpe.cli.progress import followed
 
-    if calibration_episodes < 1:
-        raise InvalidInput("calibration-episodes", calibration_episodes, "a whole number of at least 1")
     noise_level, epsilon_range = one_or_two("noise", noise), one_or_two("epsilon", epsilon)
     family = cicpe.make_problem(problem, **given(dim=dim, noise=noise_level))
     _check_folder(out, resume, overwrite)
     torch.set_num_threads(thread_count)
-    note(f"training on {problem}; the model goes to {out}")
     try:
         with followed() as watcher:
             model = cicpe.train(
@@ -157,7 +154,7 @@ def _report(model: "Model", out: Path) -> None:
     about = model.description
     took = f"{about.minutes:.1f} minutes, {amount(about.updates, 'update')}"
     print(f"The model is in {out} ({took}; an episode takes at most {amount(about.horizon, 'query')}).")
-    epsilon, delta = _what_it_can(model)
+    epsilon, delta = what_it_can(model)
     if delta is None:
         print("It is not reliable at any (epsilon, delta) yet. Train longer: --overwrite with more --minutes.")
         return
@@ -166,11 +163,11 @@ def _report(model: "Model", out: Path) -> None:
     print(f"Next:  cicpe evaluate {out} --epsilon {epsilon:g} --delta {delta:g}")
 
 
-def _what_it_can(model: "Model") -> tuple[float, float | None]:
-    """The smallest supported delta from ``DELTA`` up, and the smallest epsilon that goes with it."""
+def what_it_can(model: "Model") -> tuple[float, float | None]:
+    """The smallest supported delta from ``DELTA`` up, with the smallest epsilon, or else the largest."""
     calibration = model.calibration
     for delta in (value for value in calibration.deltas if value >= DELTA):
-        for epsilon in calibration.epsilons:
+        for epsilon in (calibration.epsilons[0], calibration.epsilons[-1]):
             try:
                 calibration.threshold("confidence", epsilon, delta)
             except InvalidInput:

@@ -4,7 +4,7 @@ from typing import Literal, NamedTuple, Self, final
 
 import torch
 from jaxtyping import Float
-from pydantic import PositiveInt, model_validator
+from pydantic import Field, PositiveInt, model_validator
 from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
 
@@ -17,7 +17,7 @@ class AttentionConfig(Config):
     """A causal transformer over the tokens (query, observation, context)."""
 
     kind: Literal["attention"] = "attention"
-    layers: PositiveInt = 2
+    layers: int = Field(default=2, ge=1, le=64)
     """Attention blocks."""
     width: PositiveInt = 64
     """Hidden units of a token."""

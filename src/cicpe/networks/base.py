@@ -17,15 +17,15 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from pydantic import BaseModel, ConfigDict
 from torch import Tensor, nn
 
 
 class Config(BaseModel):
-    """Base of every configuration: immutable, with unknown fields refused."""
+    """Base of every configuration: immutable, with unknown fields and numbers that JSON cannot say refused."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True, allow_inf_nan=False)
 
 
 class Dims(NamedTuple):
@@ -51,7 +51,11 @@ class Reading(NamedTuple):
 
 
 State = Any
-"""A memory's own NamedTuple of tensors; the first dimension is the episode."""
+"""A memory's own NamedTuple of tensors; the first dimension is the episode.
+
+Fields with one entry a prefix carry P right after B in their suffix (``hidden_BPH``): ``at_prefixes``
+goes by that.
+"""
 
 
 class Memory(nn.Module, ABC):
@@ -117,3 +121,20 @@ def time_features(prefix_BP: Tensor) -> Float[Tensor, "batch prefix 3"]:
     """A smooth code of how many observations a prefix has."""
     t = prefix_BP.float()
     return torch.stack([torch.log1p(t) / 3, t / 50, 1 / (1 + t)], dim=-1)
+
+
+def at_prefixes(state: State, index_BK: Int[Tensor, "batch chosen"]) -> State:
+    """The state at some of its prefixes: K a trajectory, instead of all of them."""
+    if isinstance(state, tuple) and not hasattr(state, "_fields"):
+        return tuple(at_prefixes(part, index_BK) for part in state)
+    if not hasattr(state, "_fields"):
+        return state
+    chosen = {}
+    for name, value in zip(state._fields, state, strict=True):
+        prefixed = name.rpartition("_")[2].startswith("BP") or isinstance(state, Reading)
+        if isinstance(value, Tensor) and prefixed:
+            index = index_BK.view(*index_BK.shape, *[1] * (value.ndim - 2)).expand(-1, -1, *value.shape[2:])
+            chosen[name] = value.gather(1, index)
+        else:
+            chosen[name] = at_prefixes(value, index_BK)
+    return type(state)(**chosen)

@@ -9,7 +9,7 @@ from typing import Literal, NamedTuple, Self, final
 
 import torch
 from jaxtyping import Float
-from pydantic import PositiveInt, model_validator
+from pydantic import Field, PositiveInt, model_validator
 from torch import Tensor, nn
 from torch.nn.functional import logsigmoid, normalize, silu
 
@@ -25,7 +25,7 @@ class DeltaConfig(Config):
     """Hidden units of a token."""
     heads: PositiveInt = 2
     """Fast-weight matrices in each layer; they share the hidden units equally."""
-    layers: PositiveInt = 1
+    layers: int = Field(default=1, ge=1, le=64)
     """Recurrent layers."""
 
     @model_validator(mode="after")

@@ -31,9 +31,11 @@ class QueryPooling(nn.Module):
         prefix_BP: Int[Tensor, "batch prefix"],
     ) -> Float[Tensor, "batch prefix hidden"]:
         """Pools the slots 0 ... t of each prefix t (slot 0 is the empty history's)."""
-        keys_BSH, values_BSH = self.to_key(hidden_BSH), self.to_value(hidden_BSH)
-        scores_BPS = self.to_query(query_BPQ) @ keys_BSH.transpose(1, 2) / math.sqrt(hidden_BSH.shape[-1])
+        # <W_q q, W_k h> = <W_k' W_q q, h> and sum alpha W_v h = W_v sum alpha h: the work on the history is
+        # then one product a slot, not a projection, and a step's cost hardly grows with it.
+        looked_for_BPH = self.to_query(query_BPQ) @ self.to_key.weight
+        scores_BPS = looked_for_BPH @ hidden_BSH.transpose(1, 2) / math.sqrt(hidden_BSH.shape[-1])
         slot_S = torch.arange(hidden_BSH.shape[1])
         scores_BPS = scores_BPS.masked_fill(slot_S > prefix_BP[..., None], -math.inf)
-        pooled_BPH: Tensor = scores_BPS.softmax(dim=-1) @ values_BSH
+        pooled_BPH: Tensor = self.to_value(scores_BPS.softmax(dim=-1) @ hidden_BSH)
         return pooled_BPH * silu(self.to_gate(query_BPQ))

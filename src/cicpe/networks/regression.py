@@ -18,9 +18,11 @@ import math
 from typing import Literal, NamedTuple, final
 
 import torch
+from pydantic import Field
 from scipy.stats import qmc
 from torch import Tensor, nn
 
+from cicpe.errors import InvalidInput
 from cicpe.networks.base import Config, Dims, Memory, Reading
 
 SMALLEST_NOISE = 1e-4
@@ -37,9 +39,9 @@ class RegressionConfig(Config):
     """What the natural estimate of the target is: the weights, the largest mean, or its place."""
     length_scales: tuple[float, ...] = (0.1, 0.2, 0.35, 0.6)
     """Initial length scale of each Fourier head, in unit coordinates (the query space is 2 wide)."""
-    basis: int = 40
+    basis: int = Field(default=40, ge=1, le=10_000)
     """Fourier basis functions: per axis for one query dimension, in all for more."""
-    probes: int = 41
+    probes: int = Field(default=41, ge=1, le=10_000)
     """Points at which the posterior is read, per head."""
 
     def build(self, dims: Dims) -> "RegressionMemory":
@@ -64,7 +66,7 @@ class RegressionMemory(Memory):
 
     def __init__(self, config: RegressionConfig, dims: Dims) -> None:
         super().__init__()
-        assert dims.observation == 1, "the regression memory reads scalar observations"
+        _check_sizes(config, dims)
         self.linear = config.features == "linear"
         self.estimate = config.estimate
         scales = (1.0,) if self.linear else config.length_scales
@@ -200,6 +202,20 @@ class RegressionMemory(Memory):
         variance_BPJ1 = (phi_BPJF.square().sum(-1) - explained_BPJ)[..., None]
         mean, std = self._mixed(state, mean_BPJ1, variance_BPJ1)
         return torch.cat([reading.summary, query_BPQ, mean.float(), std.log().float() / 4], dim=-1)
+
+
+def _check_sizes(config: RegressionConfig, dims: Dims) -> None:
+    if dims.observation != 1:
+        raise InvalidInput("memory", "regression", f"a problem with scalar observations; this has {dims.observation}")
+    gives = {"weights": dims.query, "argmax": dims.query, "maximum": 1, "none": dims.answer}[config.estimate]
+    if gives != dims.answer or (config.estimate == "weights" and config.features != "linear"):
+        sizes = f"query {dims.query}, answer {dims.answer}"
+        raise InvalidInput(
+            "estimate",
+            config.estimate,
+            f"weights (linear features) and argmax where query and answer are of one size, maximum for one number, "
+            f"none for any; this problem has {sizes}",
+        )
 
 
 def _grid(points: int, dim: int) -> Tensor:

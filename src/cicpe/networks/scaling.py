@@ -42,7 +42,7 @@ class Scaling(nn.Module):
         scaling.observation_scale.copy_(torch.where(std > 1e-8, std, 1.0))
         scaling.context_log.copy_((hidden.context > 0).all(dim=0).float())
         raw = scaling._raw_context(hidden.context)
-        spread = raw.std(dim=0) if n > 1 else torch.zeros(raw.shape[-1])
+        spread = raw.std(dim=0) if n > 1 and raw.numel() else torch.zeros(raw.shape[-1])
         scaling.context_shift.copy_(raw.mean(dim=0))
         scaling.context_scale.copy_(torch.where(spread > 1e-6, spread, 1.0))
         return scaling

@@ -5,8 +5,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
+from matplotlib.artist import Artist
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
 
 if TYPE_CHECKING:
@@ -16,7 +18,7 @@ COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#0
 """Okabe and Ito: told apart by people with any common colour blindness."""
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 """A second way to tell coordinates apart, for print in grey."""
-GREY = "#555555"
+GREY, SHADE = "#555555", "#EEEEEE"
 
 Array = npt.NDArray[np.floating]
 
@@ -61,7 +63,8 @@ def plot_trajectory(
     axes[-1].set_xlabel("observations, t")
     axes[-1].xaxis.set_major_locator(MaxNLocator(integer=True))
     labels = list(names) if names is not None else [str(i + 1) for i in range(mean.shape[1])]
-    _legend(figure, labels, target is not None, stop_time is not None)
+    further = stop_time is not None and stop_time < len(mean) - 1
+    _legend(figure, labels, target is not None, stop_time is not None, further)
     if title is not None:
         figure.suptitle(title, fontsize=11)
     return figure
@@ -90,11 +93,11 @@ def _dress(panel: "Axes", stop_time: int | None, last: int) -> None:
     if stop_time is not None:
         panel.axvline(stop_time, color=GREY, linewidth=1.4)
         if stop_time < last:
-            panel.axvspan(stop_time, last + 0.3, color="#EEEEEE", zorder=-1)
+            panel.axvspan(stop_time, last + 0.3, color=SHADE, zorder=-1)
 
 
-def _legend(figure: Figure, names: list[str], has_target: bool, has_stop: bool) -> None:
-    handles = []
+def _legend(figure: Figure, names: list[str], has_target: bool, has_stop: bool, further: bool) -> None:
+    handles: list[Artist] = []
     for i, _ in enumerate(names):
         colour, marker = _style(i)
         handles.append(Line2D([], [], color=colour, marker=marker, markersize=4, linewidth=1.2))
@@ -105,4 +108,7 @@ def _legend(figure: Figure, names: list[str], has_target: bool, has_stop: bool) 
     if has_stop:
         handles.append(Line2D([], [], color=GREY, linewidth=1.4))
         labels.append("stop")
-    figure.legend(handles, labels, loc="outside lower center", ncols=min(len(labels), 9), fontsize=8, frameon=False)
+    if further:
+        handles.append(Patch(color=SHADE))
+        labels.append("had it gone on")
+    figure.legend(handles, labels, loc="outside lower center", ncols=min(len(labels), 10), fontsize=8, frameon=False)

@@ -11,6 +11,7 @@ from typing import Any, final
 
 from cicpe.errors import InvalidInput, ProblemError
 from cicpe.problems.base import Problem
+from cicpe.spaces import Space
 
 FAMILIES: Mapping[str, tuple[str, str]] = {
     "binary-search": ("cicpe.problems.binary_search", "BinarySearch"),
@@ -82,7 +83,14 @@ def make_problem(name: str, **options: Any) -> Problem:
             allowed = ", ".join(taken) or "no options"
             raise InvalidInput(option, value, f"{name} takes {allowed}")
     lists = {key: tuple(value) if isinstance(value, list) else value for key, value in options.items()}
-    return cls(**lists)
+    try:
+        problem = cls(**lists)
+    except TypeError as error:  # a method that is missing, or a required option
+        raise ProblemError(f"{name} cannot be made: {error}") from error
+    for space in ("query_space", "answer_space"):
+        if not isinstance(getattr(problem, space, None), Space):
+            raise ProblemError(f"{name} must set {space} to a Box, an Interval or a Sphere")
+    return problem
 
 
 def spec_of(problem: Problem) -> ProblemSpec:

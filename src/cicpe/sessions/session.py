@@ -1,8 +1,7 @@
 """A session: one real campaign, asked and told step by step, in memory."""
 
-import math
 from collections.abc import Sequence
-from typing import NamedTuple, final
+from typing import Any, NamedTuple, final
 
 import numpy as np
 import torch
@@ -11,6 +10,9 @@ from torch import Tensor
 from cicpe.agents.base import Agent, Proposal
 from cicpe.errors import InvalidInput, SessionError
 from cicpe.spaces import Space
+
+LARGEST = float(np.finfo(np.float32).max)
+"""Networks compute in single precision; a larger observation would be infinite to them."""
 
 
 class Step(NamedTuple):
@@ -42,12 +44,12 @@ class Session:
         self._agent, self._query_space, self._observation_dim = agent, query_space, observation_dim
         self._steps: list[Step] = []
         self._state = agent.begin(torch.tensor([list(context)], dtype=torch.float32))
-        self._proposal = self._propose()
+        self._proposal = self._propose(self._state, 0)
 
-    def _propose(self) -> Proposal:
+    def _propose(self, state: Any, steps: int) -> Proposal:
         # A generator of its own for every step: the next query depends on the log, not on how it was reached.
-        rng = torch.Generator().manual_seed((self.seed * 1_000_003 + len(self._steps)) % 2**63)
-        return self._agent.propose(self._state, rng)
+        rng = torch.Generator().manual_seed((self.seed * 1_000_003 + steps) % 2**63)
+        return self._agent.propose(state, rng)
 
     @property
     def history(self) -> tuple[Step, ...]:
@@ -91,19 +93,26 @@ class Session:
             raise SessionError("the session has stopped: this observation was not taken; its recommendation stands")
         values = _numbers(observation, self._observation_dim)
         query = self._proposal.query
-        self._state = self._agent.observe(self._state, query, torch.tensor([values], dtype=torch.float32))
+        state = self._agent.observe(self._state, query, torch.tensor([values], dtype=torch.float32))
+        proposal = self._propose(state, len(self._steps) + 1)
+        # An observation far beyond any in training can overflow the network: better refused than believed.
+        if not all(bool(value.isfinite().all()) for value in proposal):
+            raise InvalidInput("observation", observation, "of a size that the model was trained for")
         self._steps.append(Step(tuple(query[0].tolist()), tuple(values)))
-        self._proposal = self._propose()
+        self._state, self._proposal = state, proposal
 
 
 def _numbers(observation: object, expected: int) -> list[float]:
     try:
-        values = [float(value) for value in np.asarray(_plain(observation), dtype=float).reshape(-1)]
-    except (TypeError, ValueError):
+        plain = np.asarray(_plain(observation))
+        if plain.dtype.kind not in "biufO":  # NumPy would read a number out of text
+            raise TypeError
+        values = [float(value) for value in plain.reshape(-1)]
+    except (TypeError, ValueError, OverflowError):
         raise InvalidInput("observation", observation, f"{expected} number(s)") from None
     if len(values) != expected:
         raise InvalidInput("observation", observation, f"{expected} number(s), one per observed quantity")
-    if not all(map(math.isfinite, values)):
+    if not all(abs(value) <= LARGEST for value in values):  # written so that a NaN fails
         raise InvalidInput("observation", observation, "finite numbers")
     return values
 

@@ -5,7 +5,9 @@ numbers of the run, so that a resumed run continues exactly where the file was w
 its losses are the same, bit for bit, as those of a run that was never interrupted.
 """
 
+import hashlib
 import json
+from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -29,6 +31,16 @@ def _modules(trainer: Trainer) -> dict[str, torch.nn.Module]:
     return modules
 
 
+def _digest(tensors: dict[str, Tensor], meta: dict[str, str]) -> str:
+    """A hash of all that a checkpoint holds: safetensors itself does not notice a flipped bit."""
+    found = hashlib.sha256(json.dumps(meta, sort_keys=True).encode())
+    for key in sorted(tensors):
+        value = tensors[key].contiguous()
+        found.update(f"{key} {value.dtype} {tuple(value.shape)}".encode())
+        found.update(value.reshape(-1).view(torch.uint8).numpy().tobytes() if value.numel() else b"")
+    return found.hexdigest()
+
+
 def save_checkpoint(trainer: Trainer, path: Path, identity: dict[str, Any]) -> None:
     """Writes everything that ``restore_checkpoint`` needs; ``identity`` says which run this is."""
     tensors: dict[str, Tensor] = {"rng": trainer.rng.get_state()}
@@ -38,6 +50,8 @@ def save_checkpoint(trainer: Trainer, path: Path, identity: dict[str, Any]) -> N
         state = trainer.optimiser.state.get(parameter, {})
         tensors |= {f"optimiser.{i}.{key}": value for key, value in state.items()}
     tensors |= trainer.replay.tensors()
+    # Clones: safetensors refuses tensors that share memory.
+    tensors = {key: value.detach().clone() for key, value in tensors.items()}
     meta = {
         "format": FORMAT,
         "identity": json.dumps(identity, sort_keys=True),
@@ -45,8 +59,7 @@ def save_checkpoint(trainer: Trainer, path: Path, identity: dict[str, Any]) -> N
         "losses": json.dumps(list(trainer.last_losses)),
     }
     try:
-        # Clones: safetensors refuses tensors that share memory.
-        write_atomic(path, save({key: value.detach().clone() for key, value in tensors.items()}, metadata=meta))
+        write_atomic(path, save(tensors, metadata=meta | {"sha256": _digest(tensors, meta)}))
     except OSError as error:
         raise CheckpointError(
             f"the checkpoint {path} could not be written ({error}); the last good one is kept"
@@ -66,11 +79,28 @@ def restore_checkpoint(trainer: Trainer, path: Path, identity: dict[str, Any]) -
         ) from None
     if meta.get("format") != FORMAT:
         raise CheckpointError(f"{path} was written by another version; start again without --resume")
-    before = json.loads(meta["identity"])
-    changed = [key for key in identity if before.get(key) != json.loads(json.dumps(identity[key]))]
+    if meta.pop("sha256", None) != _digest(tensors, meta):
+        raise CheckpointError(f"{path} is damaged: it is not what was written; start again without --resume")
+    changed = list(_changes(json.loads(meta["identity"]), json.loads(json.dumps(identity))))
     if changed:
-        what = ", ".join(f"{key} was {before.get(key)!r}, is {identity[key]!r}" for key in changed)
+        what = ", ".join(changed)
         raise CheckpointError(f"{path} belongs to another run ({what}); use the same settings, or another --out")
+    try:
+        _restore(trainer, tensors, meta)
+    except (KeyError, TypeError, RuntimeError) as error:
+        raise CheckpointError(f"{path} does not fit this version ({error}); start again without --resume") from None
+
+
+def _changes(before: Any, now: Any, name: str = "") -> Iterator[str]:
+    """What differs between two descriptions of a run, in words."""
+    if isinstance(before, dict) and isinstance(now, dict):
+        for key in sorted(before.keys() | now.keys()):
+            yield from _changes(before.get(key), now.get(key), f"{name}.{key}" if name else key)
+    elif before != now:
+        yield f"{name} was {before!r}, is {now!r}"
+
+
+def _restore(trainer: Trainer, tensors: dict[str, Tensor], meta: dict[str, str]) -> None:
     for name, module in _modules(trainer).items():
         module.load_state_dict({k.removeprefix(f"{name}."): v for k, v in tensors.items() if k.startswith(f"{name}.")})
     for i, parameter in enumerate(trainer.network.parameters()):

@@ -47,7 +47,7 @@ class TrainingConfig(Config):
     adapt_horizon: bool = True
     """Grow or shrink the horizon to what the smallest epsilon needs."""
 
-    learning_rate: float = Field(default=6e-3, gt=0)
+    learning_rate: float = Field(default=8e-3, gt=0)
     """Adam's peak learning rate; it falls along a cosine to 1 % of this."""
     gradient_clip: float = Field(default=1.0, gt=0)
     """Largest norm of a gradient."""
@@ -55,7 +55,7 @@ class TrainingConfig(Config):
     """Decay of the running average of weights that is deployed."""
 
     random_episodes: float = Field(default=0.05, ge=0, le=1)
-    """Share of episodes with uniform queries (all of them during the first 3 % of training)."""
+    """Share of episodes with uniform queries, once training is under way (all of them at its very start)."""
     random_queries: float = Field(default=0.02, ge=0, le=1)
     """Share of single queries made uniformly."""
     query_scales: tuple[float, ...] = (0.0, 0.0, 0.5, 1.0)
@@ -118,4 +118,6 @@ class TrainingConfig(Config):
             raise ValueError(
                 "polyak = None: one-step returns and sampled rewards need a target network; give a rate such as 0.01"
             )
+        if self.prefixes == "sampled" and self.returns == "lambda":
+            raise ValueError("returns = 'lambda': sampled prefixes have no trajectory to sum over; use 'one-step'")
         return self

@@ -2,9 +2,13 @@
 
 import json
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, final
 
+from cicpe.errors import CheckpointError, InvalidInput
+from cicpe.files import write_atomic
 from cicpe.training.loop import Look, Losses
 
 
@@ -18,13 +22,16 @@ class TrainingLog:
         self._pending: list[str] = []
         self._board: Any = None
         if folder is not None:
-            folder.mkdir(parents=True, exist_ok=True)
+            try:
+                folder.mkdir(parents=True, exist_ok=True)
+            except OSError as error:
+                raise InvalidInput("out", str(folder), f"a folder that can be written to ({error})") from None
             try:
                 from torch.utils.tensorboard import SummaryWriter
-
-                self._board = SummaryWriter(str(folder / "tensorboard"))
             except ImportError:
-                pass
+                return
+            with _writing(folder):
+                self._board = SummaryWriter(str(folder / "tensorboard"))
 
     def rewind(self, update: int) -> None:
         """Drops what was written after the checkpoint that a run resumes from."""
@@ -32,7 +39,8 @@ class TrainingLog:
             return
         lines = self.path.read_text().splitlines()
         kept = [line for line in lines if _update_of(line) <= update]
-        self.path.write_text("".join(f"{line}\n" for line in kept))
+        with _writing(self.path):
+            write_atomic(self.path, "".join(f"{line}\n" for line in kept).encode())
 
     def start(self) -> None:
         """Empties the record of an earlier run."""
@@ -43,24 +51,27 @@ class TrainingLog:
         """One line an iteration."""
         self._pending.append(json.dumps({"update": update, **losses._asdict()}))
         if self._board is not None and update % 10 == 0:
-            for name, value in losses._asdict().items():
-                self._board.add_scalar(f"loss/{name}", value, update)
+            with _writing(self.path):
+                for name, value in losses._asdict().items():
+                    self._board.add_scalar(f"loss/{name}", value, update)
 
     def look(self, look: Look) -> None:
         """A look at the whole run."""
         self._pending.append(json.dumps({"look": True, **look._asdict(), "losses": look.losses._asdict()}))
         if self._board is not None:
-            for name in ("accuracy", "queries", "horizon", "cost"):
-                self._board.add_scalar(f"run/{name}", getattr(look, name), look.update)
+            with _writing(self.path):
+                for name in ("accuracy", "queries", "horizon", "cost"):
+                    self._board.add_scalar(f"run/{name}", getattr(look, name), look.update)
 
     def flush(self) -> None:
         """Writes what is pending."""
         if self.path is not None and self._pending:
-            with self.path.open("a") as file:
+            with _writing(self.path), self.path.open("a") as file:
                 file.writelines(f"{line}\n" for line in self._pending)
         self._pending.clear()
         if self._board is not None:
-            self._board.flush()
+            with _writing(self.path):
+                self._board.flush()
 
     def close(self) -> None:
         """Writes what is pending and ends."""
@@ -68,6 +79,14 @@ class TrainingLog:
         self.ended = time.perf_counter()
         if self._board is not None:
             self._board.close()
+
+
+@contextmanager
+def _writing(path: Path | None) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:  # a full disk, say; TensorBoard's writer passes on what its thread met
+        raise CheckpointError(f"the log {path} could not be written ({error})") from error
 
 
 def _update_of(line: str) -> int:

@@ -19,7 +19,7 @@ import torch
 from torch import Generator, Tensor
 
 from cicpe.agents.actors import make_actor
-from cicpe.networks.base import Dims
+from cicpe.networks.base import Dims, at_prefixes
 from cicpe.networks.critic import Goal
 from cicpe.networks.network import Belief, Network, NetworkState
 from cicpe.networks.scaling import Scaling
@@ -32,6 +32,8 @@ from cicpe.training.returns import lambda_returns, one_step_targets
 from cicpe.training.rollout import Behaviour, StopTest, Trajectories, collect
 from cicpe.training.schedule import Budget, adapted_horizon, learning_rate
 
+RANDOM_START = 0.1
+"""Share of training over which queries go from uniform to the actor's own."""
 LOOKS = 20
 """How many times a run looks at itself: it reports, and adapts the horizon."""
 
@@ -91,7 +93,9 @@ class Trainer:
         self.average = copy.deepcopy(self.network)
         self.target = None if config.polyak is None else copy.deepcopy(self.network)
         self.actor = make_actor(config.actor, problem.query_space, problem.answer_space)
-        self.optimiser = torch.optim.Adam(self.network.parameters(), lr=config.learning_rate, fused=True)
+        self.optimiser = torch.optim.Adam(
+            self.network.parameters(), lr=config.learning_rate, betas=(0.9, 0.99), fused=True
+        )
         self.replay = Replay(config.replay_rollouts)
         self.at = Progress(horizon=min(config.horizon, problem.horizon), cost=config.dual_start)
         self.last_losses = Losses(float("nan"), float("nan"), float("nan"))
@@ -129,7 +133,7 @@ class Trainer:
         seed = int(torch.randint(2**62, (1,), generator=self.rng))
         hidden = HiddenTasks.draw(self.problem, n, torch.Generator().manual_seed(seed))
         scales = torch.tensor(config.query_scales)
-        everywhere = 1.0 if progress < 0.03 else config.random_episodes
+        everywhere = max(config.random_episodes, 1 - progress / RANDOM_START)
         behaviour = Behaviour(
             scales[torch.randint(len(scales), (n,), generator=self.rng)],
             torch.rand(n, generator=self.rng) < everywhere,
@@ -184,16 +188,20 @@ class Trainer:
         config, network, hidden = self.config, self.network, batch.hidden
         goal = self._draw_goal(len(hidden))
         state = network.unroll(hidden.context, batch.query, batch.observation)
+        chosen = self._sampled_prefixes(batch) if config.prefixes == "sampled" else None
+        if chosen is not None:
+            state = at_prefixes(state, chosen)
         belief = network.believe(state)
         features = network.goal_features(state, belief, goal.epsilon)
         logits = network.stop_logits(belief, features)
         stop_probability = torch.sigmoid(logits).detach()
 
-        prefixes = batch.query.shape[1] + 1
-        stop_time = _first(stop_probability.mean(dim=-1) >= 0.9)
-        weights = losses.prefix_weights(batch.length, stop_time, prefixes, config.mixture)
-        if config.prefixes == "sampled":
-            weights = losses.sampled_prefix(weights, self.rng)
+        prefix = state.prefix_BP
+        if chosen is None:
+            stop_time = _first(stop_probability.mean(dim=-1) >= 0.9)
+            weights = losses.prefix_weights(batch.length, stop_time, prefix.shape[1], config.mixture)
+        else:
+            weights = torch.tensor([1.0, 0.0]).expand(len(hidden), -1)
 
         inference = losses.inference_loss(
             belief.posterior,
@@ -205,28 +213,40 @@ class Trainer:
             self.rng,
         )
         with torch.no_grad():
-            target_state, target_belief = self._target_view(batch, state, belief)
+            target_state, target_belief = self._target_view(batch, chosen, state, belief)
             reward = self._reward(hidden, target_belief, goal)
         stop = losses.stop_head_loss(logits, reward, weights, config.stop_loss)
 
-        # The query taken at each prefix; the last prefix has none.
-        taken = torch.cat([batch.query, batch.query[:, -1:]], dim=1)
+        # The query made at each prefix; a terminal prefix has none, and is masked.
+        rows = torch.arange(len(hidden))[:, None]
+        taken = batch.query[rows, prefix.clamp_max(batch.query.shape[1] - 1)]
         go_values = network.go_values(state, belief, features, taken, goal.cost)[:, :-1]
-        going_on = (torch.arange(prefixes - 1) < batch.length[:, None]).float()
+        going_on = (prefix[:, :-1] < batch.length[:, None]).float()
         with torch.no_grad():
             if config.returns == "lambda":
                 go_now = go_values.amin(dim=-1)
                 target = lambda_returns(stop_probability.amin(dim=-1), go_now, goal.cost, config.trace)
             else:
-                target = self._bootstrapped(batch, goal, target_state, target_belief, reward)
+                final = (prefix[:, :-1] == batch.length[:, None] - 1) & ~batch.stopped[:, None]
+                target = self._bootstrapped(goal, target_state, target_belief, reward, final.float())
         go = losses.go_head_loss(go_values, target, weights[:, :-1] * going_on)
         return inference, stop, go
 
-    def _target_view(self, batch: Trajectories, state: NetworkState, belief: Belief) -> tuple[NetworkState, Belief]:
+    def _sampled_prefixes(self, batch: Trajectories) -> Tensor:
+        """One prefix a trajectory, drawn from the mixture, and the prefix after it (the paper's sampler)."""
+        stop_time = batch.length.float().mean().expand(len(batch.length))
+        weights = losses.prefix_weights(batch.length, stop_time, batch.query.shape[1] + 1, self.config.mixture)
+        first = torch.multinomial(weights, 1, generator=self.rng)
+        return torch.cat([first, torch.minimum(first + 1, batch.length[:, None])], dim=1)
+
+    def _target_view(
+        self, batch: Trajectories, chosen: Tensor | None, state: NetworkState, belief: Belief
+    ) -> tuple[NetworkState, Belief]:
         """What bootstraps and sampled rewards look at: the target network, where there is one."""
         if self.target is None:
             return state, belief
         state = self.target.unroll(batch.hidden.context, batch.query, batch.observation)
+        state = state if chosen is None else at_prefixes(state, chosen)
         return state, self.target.believe(state)
 
     def _reward(self, hidden: HiddenTasks, belief: Belief, goal: Goal) -> Tensor:
@@ -237,9 +257,7 @@ class Trainer:
         loss = hidden.loss(torch.stack(samples, dim=2))
         return (loss <= goal.epsilon[:, None, None]).float().mean(dim=-1)
 
-    def _bootstrapped(
-        self, batch: Trajectories, goal: Goal, state: NetworkState, belief: Belief, reward: Tensor
-    ) -> Tensor:
+    def _bootstrapped(self, goal: Goal, state: NetworkState, belief: Belief, reward: Tensor, final: Tensor) -> Tensor:
         """One-step targets of the target network, at its mean action with smoothing noise."""
         assert self.target is not None
         features = self.target.goal_features(state, belief, goal.epsilon)
@@ -252,8 +270,6 @@ class Trainer:
             noise = self.config.target_noise * torch.randn(unit.shape, generator=self.rng)
             action = space.project(space.from_unit(unit + noise))
         go = self.target.go_values(state, belief, features, action, goal.cost).amin(dim=-1)
-        step = torch.arange(batch.query.shape[1])
-        final = ((step == batch.length[:, None] - 1) & ~batch.stopped[:, None]).float()
         clip = self.config.bootstrap_clip
         return one_step_targets(reward, stop, go, goal.cost, final, self.config.discount, clip)
 
@@ -288,9 +304,9 @@ class Trainer:
         )
         if config.adapt_horizon and 0.1 <= self.progress <= 0.7:
             success = (loss <= low).float().mean(dim=0).tolist()
-            self.at.horizon = adapted_horizon(
-                self.at.horizon, self.problem.horizon, success, self.at.success_before, self.progress >= 0.15
-            )
+            # A horizon far beyond what was trained for undoes what was learnt; it may only grow with training.
+            limit = min(self.problem.horizon, int(config.horizon * (1 + 5 * self.progress)))
+            self.at.horizon = adapted_horizon(self.at.horizon, limit, success, self.at.success_before)
             self.at.success_before = success[-1]
         return look
 

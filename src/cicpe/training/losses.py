@@ -24,12 +24,6 @@ def prefix_weights(
     return (mixture.uniform * uniform + mixture.near_stop * near + mixture.terminal * terminal) / total
 
 
-def sampled_prefix(weights: Float[Tensor, "batch prefix"], rng: Generator) -> Float[Tensor, "batch prefix"]:
-    """One prefix a trajectory, drawn from the weights, as a one-hot row (the paper's sampler)."""
-    chosen = torch.multinomial(weights, 1, generator=rng)
-    return torch.zeros_like(weights).scatter_(1, chosen, 1.0)
-
-
 def robust(u: Tensor, tail: float) -> Tensor:
     """rho(u) = min(u, 0) + tail log(1 + max(u, 0) / tail): a logarithmic tail for bad early prefixes."""
     return u.clamp_max(0) + tail * torch.log1p(u.clamp_min(0) / tail)

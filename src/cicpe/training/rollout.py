@@ -63,7 +63,8 @@ def collect(
     n = len(hidden)
     length = torch.full((n,), horizon)
     stopped = torch.zeros(n, dtype=torch.bool)
-    queries, observations = [], []
+    queries: list[Tensor] = []
+    observations: list[Tensor] = []
     with torch.no_grad():
         state = network.begin(hidden.context)
         for t in range(horizon):
@@ -77,7 +78,7 @@ def collect(
                 go = network.go_values(state, belief, features, query[:, None], stop_test.goal.cost).amin(dim=(1, 2))
                 now = (stop >= go) & ~stopped
                 length[now], stopped = t, stopped | now
-                if bool(stopped.all()):
+                if bool(stopped.all()) and queries:
                     break
             observation = hidden.observe(query, rng)
             state = network.step(state, query, observation)

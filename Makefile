@@ -1,0 +1,75 @@
+# make demo       train an agent from scratch, deploy it, watch a session (about three minutes)
+# make test       the tests that take seconds
+# make check      lint, format, types
+# make help       everything else
+#
+# The first target that needs it makes a virtual environment in .venv.
+#   make test PYTHON=python3.12    makes it with another Python (3.11 or newer)
+#   make test VENV=/some/env       uses an environment that you keep yourself, as it is
+
+PYTHON ?= python3
+VENV ?= .venv
+WORKERS ?= 2
+BIN := $(VENV)/bin
+# Many small operators: one thread each is faster, and reproducible.
+export OMP_NUM_THREADS ?= 1
+
+ifeq ($(origin VENV),file)
+READY := $(VENV)/.installed
+else
+READY :=
+endif
+
+.DEFAULT_GOAL := help
+.PHONY: help venv demo test test-slow check format bench bench-recipes results clean
+
+help:
+	@echo "make demo           train an agent from scratch, deploy it, watch a session (about three minutes)"
+	@echo "make test           the tests that take seconds"
+	@echo "make test-slow      the tests that take minutes"
+	@echo "make check          lint, format and types"
+	@echo "make format         put the code in house format"
+	@echo "make bench          measure the speed of training and deployment"
+	@echo "make bench-recipes  race the recipes against each other"
+	@echo "make results        train and measure what docs/results reports"
+	@echo "make venv           only make the virtual environment ($(VENV))"
+	@echo "make clean          remove the virtual environment and the caches"
+
+# Installed again when the dependencies change; the package itself is linked, not copied.
+.venv/.installed: pyproject.toml constraints.txt
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed: make PYTHON=...")'
+	$(PYTHON) -m venv .venv
+	.venv/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@touch $@
+
+venv: $(READY)
+
+demo: $(READY)
+	$(BIN)/cicpe demo
+
+test: $(READY)
+	$(BIN)/python -m pytest -m "not slow" -n $(WORKERS)
+
+test-slow: $(READY)
+	$(BIN)/python -m pytest -m slow
+
+check: $(READY)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: $(READY)
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: $(READY)
+	$(BIN)/python benchmarks/run.py
+
+bench-recipes: $(READY)
+	$(BIN)/python benchmarks/race_recipes.py
+
+results: $(READY)
+	$(BIN)/python scripts/results.py binary-search
+
+clean:
+	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis

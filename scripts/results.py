@@ -1,0 +1,178 @@
+"""Trains, measures and writes a page of docs/results: every cell of a family beside the paper and exact Bayes.
+
+    python scripts/results.py train binary-search            # trains the zoo's models of the family, one core each
+    python scripts/results.py page binary-search             # measures every cell on fresh tasks and writes the page
+
+`train` goes through the command line that users have; `page` through the library. Cells, the paper's
+figures and the goals come from benchmarks/targets.json.
+"""
+
+import argparse
+import json
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import cicpe
+from cicpe.model import Model
+
+ROOT = Path(__file__).parent.parent
+TARGETS = ROOT / "benchmarks" / "targets.json"
+ZOO = ROOT / "src" / "cicpe" / "zoo"
+MODEL_FILES = ("config.json", "weights.safetensors", "calibration.json", "card.md")
+MINUTES = {
+    ("binary-search", 6): 4,
+    ("binary-search", 8): 4,
+    ("binary-search", 10): 4,
+    ("binary-search", 20): 8,
+}
+"""Training budget of each zoo model, calibration included."""
+EPISODES, SEED = 4000, 20_000
+STOPS = ("confidence", "bellman")
+
+
+def cells(problem: str) -> list[dict[str, Any]]:
+    return [cell for cell in json.loads(TARGETS.read_text())["cells"] if cell["problem"] == problem]
+
+
+def span(problem: str, dim: int, key: str) -> tuple[float, float]:
+    values = [cell[key] for cell in cells(problem) if cell["dim"] == dim]
+    return min(values), max(values)
+
+
+def train_command(problem: str, dim: int, out: Path, seed: int = 0) -> list[str]:
+    epsilon, noise = span(problem, dim, "epsilon"), span(problem, dim, "noise")
+    return [
+        *("cicpe", "train", problem, "--dim", str(dim), "--out", str(out)),
+        *("--epsilon", *map(str, epsilon), "--noise", *map(str, noise)),
+        *("--minutes", str(MINUTES[problem, dim]), "--seed", str(seed), "--threads", "1"),
+    ]
+
+
+def train(problem: str, dims: list[int]) -> None:
+    for dim in dims:
+        name = f"{problem}-{dim}d"
+        run = ROOT / "runs" / "zoo" / name
+        command = [sys.executable, "-m", "cicpe", *train_command(problem, dim, run)[1:], "--overwrite"]
+        print(" ".join(train_command(problem, dim, run)), flush=True)
+        subprocess.run(command, check=True)
+        (ZOO / name).mkdir(parents=True, exist_ok=True)
+        for file in MODEL_FILES:
+            shutil.copy2(run / file, ZOO / name / file)
+
+
+def measure(problem: str, dims: list[int]) -> list[dict[str, Any]]:
+    torch.set_num_threads(1)
+    rows = []
+    for cell in cells(problem):
+        if cell["dim"] not in dims:
+            continue
+        model = cicpe.load(f"{problem}-{cell['dim']}d")
+        row = dict(cell, minutes=model.description.minutes, sha256=model.sha256)
+        for stop in STOPS:
+            row[stop] = measured(model, cell, stop)
+        rows.append(row)
+        print(json.dumps(row), flush=True)
+    return rows
+
+
+def measured(model: Model, cell: dict[str, Any], stop: str) -> dict[str, Any] | None:
+    try:
+        result = cicpe.evaluate(
+            model,
+            epsilon=cell["epsilon"],
+            delta=cell["delta"],
+            noise=cell["noise"],
+            stop=stop,  # type: ignore[arg-type]
+            episodes=EPISODES,
+            seed=SEED,
+        )
+    except cicpe.InvalidInput as error:
+        return {"refused": str(error)}
+    return {key: value for key, value in result._asdict().items() if key != "outcomes"}
+
+
+def page(problem: str, rows: list[dict[str, Any]]) -> str:
+    dims = sorted({row["dim"] for row in rows})
+    lines = [
+        f"# {problem}: every cell",
+        "",
+        f"Written by `python scripts/results.py page {problem}` on {time.strftime('%Y-%m-%d')}: {EPISODES} fresh tasks a "
+        f"cell (seed {SEED}), delta 0.1, one model a dimension for all its cells. Accuracy with its 95 % interval "
+        "(Clopper-Pearson); queries are means with 95 % intervals. *Paper*: its best C-ICPE variant, one GPU run of 12 "
+        "hours a cell. *Exact Bayes*: an agent that knows the likelihood (DESIGN figures, +-10 %). A ratio below 1 is "
+        "fewer queries than theirs.",
+        "",
+        "| d | epsilon | noise | accuracy | queries | paper | ratio to paper | exact Bayes | ratio | goal | goal met |",
+        "|---|---|---|---|---|---|---|---|---|---|---|",
+    ]
+    for row in rows:
+        lines.append(cell_line(row))
+    lines += [
+        "",
+        "## The other stop rule",
+        "",
+        "The Bellman rule of the same models, its cost calibrated in the same way.",
+        "",
+    ]
+    lines += [
+        "| d | epsilon | noise | accuracy | queries | queries of the confidence rule |",
+        "|---|---|---|---|---|---|",
+    ]
+    for row in rows:
+        b, c = row["bellman"], row["confidence"]
+        text = b.get("refused") or f"{b['accuracy']:.3f} | {b['mean_queries']:.2f}"
+        ours = f"{c['mean_queries']:.2f}" if "mean_queries" in c else "refused"
+        text = text if "refused" not in b else "refused: not safe at this delta | "
+        lines.append(f"| {row['dim']} | {row['epsilon']} | {row['noise']} | {text} | {ours} |")
+    lines += ["", "## How they were trained", "", "On one core, calibration included:", "", "```"]
+    for dim in dims:
+        lines.append(" ".join(train_command(problem, dim, Path("DIR"))))
+    lines += ["```", "", "| model | minutes (wall-clock) | weights sha256 |", "|---|---|---|"]
+    for dim in dims:
+        row = next(row for row in rows if row["dim"] == dim)
+        lines.append(f"| {problem}-{dim}d | {row['minutes']:.1f} | {row['sha256'][:16]} |")
+    return "\n".join([*lines, ""])
+
+
+def cell_line(row: dict[str, Any]) -> str:
+    c = row["confidence"]
+    head = f"| {row['dim']} | {row['epsilon']} | {row['noise']} |"
+    if "refused" in c:
+        return f"{head} refused: {c['refused']} | | {row['paper_best_queries']} | | {row['reference_queries']} | | {row['goal_queries']} | no |"
+    low, high = c["accuracy_ci"]
+    q_low, q_high = c["mean_queries_ci"]
+    queries = c["mean_queries"]
+    reference = row["reference_queries"]
+    met = "yes" if queries <= row["goal_queries"] and c["accuracy"] >= 1 - row["delta"] else "**no**"
+    return (
+        f"{head} {c['accuracy']:.3f} ({low:.3f}-{high:.3f}) | {queries:.2f} ({q_low:.2f}-{q_high:.2f}) | "
+        f"{row['paper_best_queries']} | {queries / row['paper_best_queries']:.2f} | {reference or '?'} | "
+        f"{f'{queries / reference:.2f}' if reference else '?'} | {row['goal_queries']} | {met} |"
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("action", choices=["train", "page"])
+    parser.add_argument("problem")
+    parser.add_argument("--dims", type=int, nargs="*")
+    args = parser.parse_args()
+    dims = args.dims or sorted({cell["dim"] for cell in cells(args.problem)})
+    if args.action == "train":
+        train(args.problem, dims)
+        return
+    rows = measure(args.problem, dims)
+    out = ROOT / "docs" / "results"
+    out.mkdir(parents=True, exist_ok=True)
+    (out / f"{args.problem}.json").write_text(json.dumps(rows, indent=1) + "\n")
+    (out / f"{args.problem}.md").write_text(page(args.problem, rows))
+
+
+if __name__ == "__main__":
+    main()

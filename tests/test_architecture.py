@@ -1,0 +1,111 @@
+"""The arrows between layers, read from the imports themselves, and what importing the package costs."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import cicpe
+
+ROOT = Path(cicpe.__file__).parent
+BASE = {"_version", "errors", "files", "trees"}
+SIMULATOR = BASE | {"spaces", "problems"}
+DECIDER = SIMULATOR | {"networks", "agents"}
+EVERYTHING = DECIDER | {"training", "evaluation", "certification", "sessions", "zoo", "model", "api"}
+
+MAY_IMPORT: dict[str, set[str]] = {
+    "_version": set(),
+    "errors": set(),
+    "files": {"errors"},
+    "trees": {"errors"},
+    "zoo": {"errors"},
+    "spaces": BASE,
+    "problems": BASE | {"spaces"},
+    "networks": SIMULATOR,
+    "agents": SIMULATOR | {"networks"},
+    "training": DECIDER,
+    "evaluation": DECIDER,
+    "certification": DECIDER,
+    "sessions": DECIDER,
+    "plots": {"errors"},
+    "testing": DECIDER | {"sessions"},
+    "model": DECIDER | {"training", "certification", "sessions", "evaluation"},
+    "api": EVERYTHING - {"api"},
+    "cli": EVERYTHING | {"plots", "testing"},
+    "__init__": EVERYTHING,
+    "__main__": {"cli"},
+}
+"""Layer -> the layers that it may use beside itself. A new layer is added here, with its arrows, or refused."""
+
+
+def layer_of(path: Path) -> str:
+    first = path.relative_to(ROOT).parts[0]
+    return first.removesuffix(".py")
+
+
+def imported_layers(path: Path) -> set[str]:
+    """The layers of this package that a file imports anywhere, in functions and type-checking blocks too."""
+    layers: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path} imports relatively; name the module in full"
+            names = [f"{node.module}.{alias.name}" for alias in node.names]
+        elif isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        else:
+            continue
+        layers |= {name.split(".")[1] for name in names if name.startswith("cicpe.")}
+    return layers
+
+
+FILES = sorted(ROOT.rglob("*.py"))
+
+
+@pytest.mark.parametrize("path", FILES, ids=[str(path.relative_to(ROOT)) for path in FILES])
+def test_imports_follow_the_arrows(path: Path) -> None:
+    layer = layer_of(path)
+    assert layer in MAY_IMPORT, f"{layer} has no place among the layers: add it to MAY_IMPORT and docs/architecture.md"
+    forbidden = imported_layers(path) - MAY_IMPORT[layer] - {layer}
+    # The package's own lazy names (cicpe.train in the command line, say) are no layers.
+    forbidden -= set(cicpe.__all__)
+    assert not forbidden, f"{path.relative_to(ROOT)} ({layer}) may not import {sorted(forbidden)}"
+
+
+def test_the_arrows_have_no_cycle() -> None:
+    done: set[str] = set()
+    waiting = {layer: set(below) - {layer} for layer, below in MAY_IMPORT.items() if not layer.startswith("__")}
+    while waiting:
+        free = {layer for layer, below in waiting.items() if below <= done}
+        assert free, f"a cycle among {sorted(waiting)}"
+        done |= free
+        waiting = {layer: below for layer, below in waiting.items() if layer not in free}
+
+
+def test_a_forbidden_import_is_found(tmp_path: Path) -> None:
+    """The negative control: the reader sees every way to write an import."""
+    file = tmp_path / "bad.py"
+    file.write_text(
+        "import cicpe.cli.main\nfrom cicpe import plots\n\n\ndef late():\n    from cicpe.training.loop import Trainer\n"
+    )
+    assert imported_layers(file) == {"cli", "plots", "training"}
+
+
+def test_no_postponed_annotations() -> None:
+    """They break shape types."""
+    for path in FILES:
+        assert "from __future__ import annotations" not in path.read_text(encoding="utf-8"), path
+
+
+@pytest.mark.parametrize(
+    "statement", ["import cicpe", "import cicpe.cli.main", "from cicpe import zoo; zoo.names()"], ids=str
+)
+def test_torch_is_imported_only_when_needed(statement: str) -> None:
+    code = (
+        f"import sys; {statement}\n"
+        "heavy = {'torch', 'numpy', 'scipy', 'matplotlib', 'rich', 'pydantic'} & set(sys.modules)\n"
+        "assert not heavy, heavy"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr

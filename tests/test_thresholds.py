@@ -1,0 +1,348 @@
+"""Stop thresholds on synthetic episodes whose right answer is known, and the table that a model carries."""
+
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from pydantic import ValidationError
+from scipy.stats import beta, binomtest
+from torch import Generator, Tensor
+
+from cicpe.agents.actors import Thompson
+from cicpe.agents.network_agent import NetworkAgent
+from cicpe.agents.stopping import BellmanStop, ConfidenceStop
+from cicpe.certification import thresholds
+from cicpe.certification.thresholds import DELTAS, KAPPAS, Calibration, Cell, calibrate, confidence_stops, record
+from cicpe.errors import InvalidInput
+from cicpe.evaluation.runner import run_episodes
+from cicpe.networks.network import Network, NetworkConfig
+from cicpe.networks.recurrent import RecurrentConfig
+from cicpe.problems import HiddenTasks
+from cicpe.problems.binary_search import BinarySearch
+from cicpe.training.config import TrainingConfig
+from cicpe.training.loop import build_network
+
+ALPHA = 1e-3
+COLUMN = DELTAS.index(0.1)
+
+
+def make_rng(seed: int = 0) -> Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+# Synthetic episodes. What is known grows at a random pace; success is a coin with that probability.
+
+
+def episodes(n: int, seed: int, prefixes: int = 12) -> tuple[Tensor, Tensor]:
+    """Whether each prefix would succeed, and the logit of the true probability of it."""
+    rng = make_rng(seed)
+    pace = 0.2 + 0.8 * torch.rand(n, 1, generator=rng)
+    logit = -1.0 + pace * torch.arange(prefixes) + 0.3 * torch.randn(n, prefixes, generator=rng)
+    return torch.rand(n, prefixes, generator=rng) < torch.sigmoid(logit), logit
+
+
+def chosen(success: Tensor, confidence: Tensor) -> tuple[Cell | None, ...]:
+    return thresholds._choose(success, confidence_stops(confidence), KAPPAS, 0.05)
+
+
+def accuracy_by_kappa(shift: float) -> dict[float, float]:
+    """The true accuracy of every threshold, from many fresh episodes with this bias of the confidence."""
+    success, logit = episodes(50_000, seed=10**6)
+    rows = torch.arange(len(success))
+    stops = confidence_stops(torch.sigmoid(logit + shift))[::8]
+    found = [float(success[rows, stop].double().mean()) for stop in stops]
+    return dict(zip(KAPPAS[::8].tolist(), found, strict=True))
+
+
+def test_confidence_stops_are_the_first_prefixes_at_the_threshold() -> None:
+    confidence = torch.rand(50, 9, generator=make_rng()) ** 0.2
+    for kappa, stop in zip(KAPPAS.tolist(), confidence_stops(confidence), strict=True):
+        for row, found in zip(confidence.tolist(), stop.tolist(), strict=True):
+            assert found == next((t for t, value in enumerate(row) if value >= kappa), 8)
+
+
+@pytest.mark.parametrize("shift", [0.0, 1.0], ids=["calibrated", "over-confident"])
+def test_the_chosen_threshold_keeps_its_promise(shift: float) -> None:
+    truth = accuracy_by_kappa(shift)
+    repetitions = 200
+    broken = {0.05: 0, 0.5: 0}
+    for seed in range(repetitions):
+        success, logit = episodes(400, seed)
+        stops = confidence_stops(torch.sigmoid(logit + shift))[::8]
+        for alpha in broken:
+            cell = thresholds._choose(success, stops, KAPPAS[::8], alpha)[COLUMN]
+            assert cell is not None
+            broken[alpha] += truth[cell.threshold] < 0.9
+    # At most 5 % of calibrations may promise too much.
+    assert binomtest(broken[0.05], repetitions, 0.05, "greater").pvalue > ALPHA
+    # Negative control: without the margin of the bound, about half of them do.
+    assert binomtest(broken[0.5], repetitions, 0.05, "greater").pvalue < ALPHA
+
+
+def test_a_perfectly_calibrated_confidence_needs_no_higher_kappa_than_it_says() -> None:
+    success, logit = episodes(10_000, seed=0)
+    cell = chosen(success, torch.sigmoid(logit))[COLUMN]
+    assert cell is not None
+    # Whoever stops at 0.9 or above is right at least that often, so kappa may even lie below.
+    assert 0.5 < cell.threshold < 0.9
+    assert cell.accuracy >= 0.9
+
+
+def test_over_confidence_is_answered_by_a_higher_kappa() -> None:
+    success, logit = episodes(10_000, seed=0)
+    fair, over, under = (chosen(success, torch.sigmoid(logit + shift))[COLUMN] for shift in (0.0, 1.0, -1.0))
+    assert fair is not None
+    assert over is not None
+    assert under is not None
+    assert under.threshold < fair.threshold < over.threshold
+    # The same decisions, so the same queries, whatever the numbers are called.
+    assert over.queries == pytest.approx(fair.queries, rel=0.05)
+
+
+def test_a_smaller_delta_needs_a_higher_kappa_and_more_queries() -> None:
+    success, logit = episodes(10_000, seed=0)
+    cells = [cell for cell in chosen(success, torch.sigmoid(logit)) if cell is not None]
+    assert len(cells) > 6
+    for strict, loose in pairwise(cells):
+        assert strict.threshold >= loose.threshold
+        assert strict.queries >= loose.queries
+
+
+def test_a_confidence_that_says_nothing_of_success_is_refused() -> None:
+    rng = make_rng()
+    success = torch.rand(4000, 12, generator=rng) < 0.75
+    cells = chosen(success, torch.rand(4000, 12, generator=rng))
+    for delta, cell in zip(DELTAS, cells, strict=True):
+        assert (cell is None) == (delta < 0.25 + 1e-9)
+    # Negative control: with more success at every prefix the same confidences are let through.
+    assert chosen(torch.rand(4000, 12, generator=rng) < 0.99, torch.rand(4000, 12, generator=rng))[COLUMN] is not None
+
+
+def test_the_tests_end_at_the_first_failure() -> None:
+    n = 1000
+    accuracy = torch.tensor([0.99, 0.97, 0.80, 0.99, 0.99])
+    success = torch.arange(n)[:, None] < accuracy * n
+    stops = [torch.full((n,), column) for column in range(5)]
+    values = torch.tensor([0.9, 0.8, 0.7, 0.6, 0.5])
+    cell = thresholds._choose(success, stops, values, 0.05)[COLUMN]
+    assert cell == Cell(pytest.approx(0.8), 0.97, 1.0)
+    # The last that passes would have been 0.5; nothing passes where the first fails.
+    assert thresholds._choose(success[:, [2, 0]], stops[:2], values[:2], 0.05)[COLUMN] is None
+
+
+def test_the_bound_is_exact() -> None:
+    n = 200
+    for delta in (0.05, 0.1, 0.2):
+        column = DELTAS.index(delta)
+        for correct in range(n + 1):
+            success = (torch.arange(n) < correct)[:, None]
+            cell = thresholds._choose(success, [torch.zeros(n, dtype=torch.long)], torch.tensor([0.9]), 0.05)[column]
+            bound = 0.0 if correct == 0 else beta.ppf(0.05, correct, n - correct + 1)
+            assert (cell is not None) == (bound >= 1 - delta)
+
+
+# Recording, against playing.
+
+
+@pytest.fixture(scope="module")
+def network() -> Network:
+    config = TrainingConfig(network=NetworkConfig(memory=RecurrentConfig(hidden=12)))
+    made = build_network(BinarySearch(dim=1, noise=0.0), config, make_rng(1)).eval().requires_grad_(False)
+    # Untrained confidences hardly differ; spread them out so that thresholds separate episodes.
+    for heads, gain in ((made.critic.stop, -40), (made.critic.go, 40)):
+        for head in heads:
+            head[-1].weight.mul_(gain)
+    return made
+
+
+def test_what_is_recorded_is_what_is_played(network: Network) -> None:
+    # Noise-free and greedy, so that the recorded episodes can be played again.
+    problem, horizon, epsilon, costs = BinarySearch(dim=1, noise=0.0), 7, 0.15, (0.01, 0.3)
+    actor = Thompson(problem.query_space)
+    hidden = HiddenTasks.draw(problem, 300, make_rng())
+    seen = record(network, actor, hidden, horizon, (0.1, epsilon), costs, 0.0, make_rng(), minimum_time=3)
+    assert seen.loss.shape == (300, 8)
+    assert seen.confidence.shape == (2, 300, 8)
+    assert seen.bellman.shape == (2, 2, 300, 8)
+    rows = torch.arange(300)
+    lowest, highest = seen.confidence[1].amin(dim=1), seen.confidence[1].amax(dim=1)
+    kappas = [float((lowest.max() + highest.min()) / 2), *highest.quantile(torch.tensor([0.3, 0.6])).tolist()]
+    times: set[int] = set()
+    for kappa in kappas:
+        stop = thresholds._first_true(seen.confidence[1] >= kappa)
+        rule = ConfidenceStop(lambda context, level=kappa: torch.full((len(context),), level))  # type: ignore[misc]
+        played = run_episodes(NetworkAgent(network, actor, rule, epsilon, horizon), hidden, make_rng())
+        assert torch.equal(played.queries, stop)
+        torch.testing.assert_close(played.loss, seen.loss[rows, stop], rtol=1e-4, atol=1e-5)
+        torch.testing.assert_close(played.confidence, seen.confidence[1][rows, stop], rtol=1e-4, atol=1e-5)
+        times |= set(stop.tolist())
+    assert len(times) >= 3  # otherwise this would have compared nothing
+    for c, cost in enumerate(costs):
+        rule = BellmanStop(lambda context, level=cost: torch.full((len(context),), level), 3)  # type: ignore[misc]
+        played = run_episodes(NetworkAgent(network, actor, rule, epsilon, horizon), hidden, make_rng())
+        assert torch.equal(played.queries, thresholds._first_true(seen.bellman[1, c]))
+        assert played.queries.min() >= 3
+
+
+def test_calibration_keeps_the_minimum_time_of_the_bellman_rule(network: Network) -> None:
+    problem = BinarySearch(dim=1, noise=0.0)
+    made = calibrate(
+        network,
+        Thompson(problem.query_space),
+        problem,
+        horizon=6,
+        epsilon=(0.9, 1.5),
+        cost=(0.2, 0.5),
+        scales=(0.0,),
+        episodes=400,
+        minimum_time=4,
+    )
+    cells = [cell for rows in made.bellman for row in rows for cell in row if cell is not None]
+    assert cells
+    assert all(cell.queries >= 4 for cell in cells)
+
+
+def test_knots_take_the_episodes_nearest_to_them() -> None:
+    context = torch.linspace(1, 3, 1000)[torch.randperm(1000, generator=make_rng())][:, None]
+    knots, members = thresholds._knots(context)
+    assert knots == pytest.approx((1.0, 2.0, 3.0), abs=0.01)
+    for member, (low, high) in zip(members, [(1.0, 1.8), (1.6, 2.4), (2.2, 3.0)], strict=True):
+        assert len(member) == 400
+        values = context[member, 0]
+        assert float(values.min()) == pytest.approx(low, abs=0.01)
+        assert float(values.max()) == pytest.approx(high, abs=0.01)
+
+
+@pytest.mark.parametrize("context", [torch.zeros(30, 0), torch.full((30, 2), 0.7)], ids=["none", "constant"])
+def test_there_is_one_knot_where_the_context_says_nothing(context: Tensor) -> None:
+    knots, members = thresholds._knots(context)
+    assert len(knots) == 1
+    assert sorted(members[0].tolist()) == list(range(30))
+
+
+# The table.
+
+
+def cell(threshold: float) -> Cell:
+    return Cell(threshold, 0.95, 7.0)
+
+
+def make_table(**changes: Any) -> Calibration:
+    fields: dict[str, Any] = {
+        "episodes": 1000,
+        "seed": 3,
+        "alpha": 0.05,
+        "scale": 0.5,
+        "epsilons": (0.1, 0.2, 0.4),
+        "deltas": (0.05, 0.1, 0.3),
+        "knots": (1.0, 2.0, 4.0),
+        "confidence": tuple(
+            tuple(
+                (None if e == 0 else cell(0.9), cell(0.8 + 0.01 * k + 0.001 * e), cell(0.5 + 0.1 * k)) for e in range(3)
+            )
+            for k in range(3)
+        ),
+        "bellman": (((None, None, None), (None, None, None), (None, None, cell(0.02))),) * 3,
+    }
+    return Calibration.model_validate(fields | changes)
+
+
+def at(table: Calibration, epsilon: float, delta: float, *context: float) -> list[float]:
+    found: list[float] = table.threshold("confidence", epsilon, delta)(torch.tensor(context)[:, None]).tolist()
+    return found
+
+
+def test_a_threshold_is_looked_up() -> None:
+    assert at(make_table(), 0.1, 0.1, 1.0, 2.0, 4.0) == pytest.approx([0.80, 0.81, 0.82])
+    assert at(make_table(), 0.4, 0.1, 1.0, 2.0, 4.0) == pytest.approx([0.802, 0.812, 0.822])
+    assert at(make_table(), 0.2, 0.05, 1.0) == pytest.approx([0.9])
+
+
+def test_epsilon_is_interpolated_by_its_logarithm() -> None:
+    between = 0.1 * 2**0.25  # a quarter of the way from 0.1 to 0.2
+    assert at(make_table(), between, 0.1, 1.0) == pytest.approx([0.80 + 0.25 * 0.001])
+
+
+def test_context_is_interpolated_between_its_knots_and_constant_beyond() -> None:
+    assert at(make_table(), 0.1, 0.3, 1.5, 3.0, 0.0, 9.0) == pytest.approx([0.55, 0.65, 0.5, 0.7])
+
+
+def test_delta_falls_back_to_the_next_safer_one() -> None:
+    table = make_table()
+    assert at(table, 0.1, 0.29, 1.0) == at(table, 0.1, 0.1, 1.0)
+    assert at(table, 0.1, 0.99, 1.0) == at(table, 0.1, 0.3, 1.0)
+    assert at(table, 0.1, 0.1 - 1e-12, 1.0) == at(table, 0.1, 0.1, 1.0)
+
+
+def test_without_context_there_is_one_threshold() -> None:
+    rows = ((cell(0.7), cell(0.6), cell(0.5)),) * 3
+    table = make_table(knots=(0.0,), confidence=(rows,), bellman=(rows,))
+    assert table.threshold("confidence", 0.2, 0.1)(torch.zeros(4, 0)).tolist() == pytest.approx([0.6] * 4)
+    assert table.threshold("bellman", 0.2, 0.05)(torch.zeros(2, 0)).tolist() == pytest.approx([0.7] * 2)
+
+
+@pytest.mark.parametrize(
+    ("stop", "epsilon", "delta", "field", "message"),
+    [
+        ("confidence", 0.05, 0.1, "epsilon", "epsilon = 0.05 is not allowed: 0.1 to 0.4"),
+        ("confidence", 0.5, 0.1, "epsilon", "epsilon = 0.5 is not allowed: 0.1 to 0.4"),
+        ("confidence", float("nan"), 0.1, "epsilon", "0.1 to 0.4"),
+        ("confidence", -1.0, 0.1, "epsilon", "0.1 to 0.4"),
+        ("confidence", 0.2, 0.01, "delta", "delta = 0.01 is not allowed: at least 0.05"),
+        ("confidence", 0.2, 0.0, "delta", "between 0 and 1"),
+        ("confidence", 0.2, 1.0, "delta", "between 0 and 1"),
+        ("confidence", 0.2, float("nan"), "delta", "between 0 and 1"),
+        ("confidence", 0.1, 0.05, "delta", "at least 0.1 at epsilon 0.1: with less, this model's confidence rule"),
+        ("confidence", 0.15, 0.05, "delta", "at least 0.1 at epsilon 0.15"),
+        ("bellman", 0.4, 0.1, "delta", "at least 0.3 at epsilon 0.4: with less, this model's bellman rule"),
+        ("bellman", 0.1, 0.3, "delta", "a larger epsilon than 0.1"),
+    ],
+)
+def test_what_was_not_calibrated_is_refused_with_what_was(
+    stop: thresholds.StopName, epsilon: float, delta: float, field: str, message: str
+) -> None:
+    with pytest.raises(InvalidInput, match=message) as caught:
+        make_table().threshold(stop, epsilon, delta)
+    assert caught.value.field == field
+
+
+def test_the_table_survives_json() -> None:
+    table = make_table()
+    again = Calibration.model_validate_json(table.model_dump_json())
+    assert again == table
+    assert again.threshold("confidence", 0.13, 0.1)(torch.tensor([[1.7]])).equal(
+        table.threshold("confidence", 0.13, 0.1)(torch.tensor([[1.7]]))
+    )
+    assert isinstance(again.confidence[0][1][0], Cell)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"knots": (1.0, 2.0)},
+        {"knots": ()},
+        {"epsilons": (0.1, 0.2)},
+        {"epsilons": (0.4, 0.2, 0.1)},
+        {"epsilons": (0.0, 0.2, 0.4)},
+        {"deltas": (0.05, 0.1)},
+        {"deltas": ()},
+        {"confidence": ()},
+        {"bellman": (((None,),),)},
+        {"scale": float("nan")},
+        {"alpha": 0.0},
+        {"episodes": 0},
+        {"kappas": (0.9,)},
+    ],
+    ids=str,
+)
+def test_a_table_that_does_not_fit_together_is_refused(change: dict[str, Any]) -> None:
+    with pytest.raises(ValidationError):
+        make_table(**change)
+
+
+def test_the_grid_of_thresholds_goes_from_the_safest_down() -> None:
+    assert np.all(np.diff(KAPPAS.numpy()) < 0)
+    assert float(KAPPAS[0]) > 0.999
+    assert list(DELTAS) == sorted(DELTAS)
