@@ -369,6 +369,20 @@ class FlattensEpisodes(MeanMemory):
         return Reading(self.gain * state.mean_BPY.view(*state.prefix_BP.shape, -1))
 
 
+class NamesNoPrefixes(MeanMemory):
+    """Its state does not say which of its fields have one entry a prefix."""
+
+    class State(NamedTuple):
+        mean: Tensor
+        prefix: Tensor
+
+    def unroll(self, context_BC: Tensor, query_BTQ: Tensor, observation_BTY: Tensor) -> MeanState:
+        return self.State(*super().unroll(context_BC, query_BTQ, observation_BTY))  # type: ignore[return-value]
+
+    def read(self, state: MeanState) -> Reading:
+        return Reading(self.gain * state[0])
+
+
 class HasInfiniteGradients(MeanMemory):
     def read(self, state: MeanState) -> Reading:
         return Reading(self.gain * state.mean_BPY + (self.gain * 0).sqrt())
@@ -406,6 +420,7 @@ def test_the_negative_controls_are_right_before_they_are_broken() -> None:
         (SeesFromElsewhere, "agreement of unroll and step: at prefix 1, read_at differs"),
         (MixesEpisodes, "selection of episodes"),
         (FlattensEpisodes, "shapes of a state"),
+        (NamesNoPrefixes, "prefixes of a state: at the prefixes .* of 1 steps, summary differs"),
         (HasInfiniteGradients, "gradients: that of gain is not finite"),
         (IsCutOff, "gradients: nothing that is read"),
         (DeclaresAnotherWidth, "shapes after begin: summary must be 5 x 1 x 4, not 5 x 1 x 3"),

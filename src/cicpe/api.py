@@ -46,7 +46,7 @@ class Watcher:
 def train(
     problem: Problem | str,
     *,
-    epsilon: tuple[float, float] | float = (0.1, 0.2),
+    epsilon: tuple[float, float] | float | None = None,
     minutes: float | None = None,
     updates: int | None = None,
     recipe: str = "fast",
@@ -63,7 +63,7 @@ def train(
 
     Args:
         problem: A problem, or its registered name.
-        epsilon: The range of epsilon to serve (or one value).
+        epsilon: The range of epsilon to serve (or one value); the problem's own where not given.
         minutes: Wall-clock budget, calibration included; 5 where neither budget is given.
         updates: Budget in gradient steps instead: the run is then reproducible bit for bit on one thread.
         recipe: A named training configuration: ``fast`` or ``paper``.
@@ -83,7 +83,7 @@ def train(
     if minutes is None and updates is None:
         minutes = 5.0
     choice = choose(recipe, problem)
-    config = _configured(choice.config, epsilon, actor, settings)
+    config = _configured(choice.config, problem.default_epsilon if epsilon is None else epsilon, actor, settings)
     budget = Budget(minutes, updates)
     if minutes is not None:
         budget = replace(budget, minutes=minutes * (1 - CALIBRATION_SHARE))

@@ -88,16 +88,33 @@ class Calibration(Config):
         return self
 
     def threshold(self, stop: StopName, epsilon: float, delta: float) -> Threshold:
-        """The threshold as a function of an episode's context, or an error that says what is possible."""
+        """The threshold as a function of an episode's context, or an error that says what is possible.
+
+        Between knots it is interpolated. A context next to a knot at which no threshold was safe is refused
+        when it is met; where no knot has one, at once.
+        """
         table = self.confidence if stop == "confidence" else self.bellman
+        rows = [self._at_epsilon(by_epsilon, epsilon) for by_epsilon in table]
         column = self._delta_column(delta)
-        values = [self._at_epsilon(table[k], epsilon, delta, column, stop) for k in range(len(self.knots))]
-        knots, heights = np.array(self.knots), np.array(values)
+        if all(row[column] is None for row in rows):
+            raise self._refusal(rows, epsilon, delta, stop)
+        knots = torch.tensor(self.knots)
+        heights = torch.tensor([math.nan if row[column] is None else row[column] for row in rows])
 
         def by_context(context: Float[Tensor, "batch context"]) -> Float[Tensor, " batch"]:
             if context.shape[-1] == 0 or len(knots) == 1:
-                return torch.full((len(context),), float(heights.max()))
-            return torch.as_tensor(np.interp(context[:, 0].numpy(), knots, heights), dtype=torch.float32)
+                return heights.expand(len(context)).clone()
+            value = context[:, 0].clamp(float(knots[0]), float(knots[-1]))
+            above = torch.searchsorted(knots, value.contiguous()).clamp(1, len(knots) - 1)
+            share = (value - knots[above - 1]) / (knots[above] - knots[above - 1])
+            at_knot = torch.where(share < 1e-4, heights[above - 1], heights[above])
+            between = heights[above - 1] * (1 - share) + heights[above] * share
+            found = torch.where((share < 1e-4) | (share > 1 - 1e-4), at_knot, between)
+            if bool(found.isnan().any()):
+                worst = int(found.isnan().int().argmax())
+                near = [rows[int(above[worst]) - 1], rows[int(above[worst])]]
+                raise self._refusal(near, epsilon, delta, stop, float(value[worst]))
+            return found
 
         return by_context
 
@@ -109,25 +126,24 @@ class Calibration(Config):
             raise InvalidInput("delta", delta, f"at least {self.deltas[0]:g}, the smallest that was calibrated")
         return safe[-1]
 
-    def _at_epsilon(
-        self, rows: tuple[tuple[Cell | None, ...], ...], epsilon: float, delta: float, column: int, stop: StopName
-    ) -> float:
+    def _at_epsilon(self, rows: tuple[tuple[Cell | None, ...], ...], epsilon: float) -> list[float | None]:
+        """Thresholds for every delta at one epsilon, interpolated between its neighbours on the grid."""
         low, high = self.epsilons[0], self.epsilons[-1]
         if not low * (1 - 1e-6) <= epsilon <= high * (1 + 1e-6):
             raise InvalidInput("epsilon", epsilon, f"{low:g} to {high:g}, the range that this model was trained for")
         position = float(np.interp(math.log(epsilon), np.log(self.epsilons), np.arange(len(self.epsilons))))
-        below, above = rows[math.floor(position + 1e-9)], rows[math.ceil(position - 1e-9)]
-        cells = below[column], above[column]
-        if cells[0] is None or cells[1] is None:
-            reached = [d for i, d in enumerate(self.deltas) if below[i] is not None and above[i] is not None]
-            allowed = (
-                f"at least {reached[0]:g} at epsilon {epsilon:g}" if reached else f"a larger epsilon than {epsilon:g}"
-            )
-            raise InvalidInput(
-                "delta", delta, f"{allowed}: with less, this model's {stop} rule was not reliable enough"
-            )
-        share = position - math.floor(position + 1e-9)
-        return cells[0].threshold * (1 - share) + cells[1].threshold * share
+        floor = math.floor(position + 1e-9)
+        share = max(0.0, position - floor)
+        pairs = zip(rows[floor], rows[math.ceil(position - 1e-9)], strict=True)
+        return [None if a is None or b is None else a.threshold * (1 - share) + b.threshold * share for a, b in pairs]
+
+    def _refusal(
+        self, rows: list[list[float | None]], epsilon: float, delta: float, stop: StopName, context: float | None = None
+    ) -> InvalidInput:
+        reached = [d for i, d in enumerate(self.deltas) if all(row[i] is not None for row in rows)]
+        where = f"at epsilon {epsilon:g}" + ("" if context is None else f" and context {context:g}")
+        allowed = f"at least {reached[0]:g} {where}" if reached else f"a larger epsilon than {epsilon:g}"
+        return InvalidInput("delta", delta, f"{allowed}: with less, this model's {stop} rule was not reliable enough")
 
 
 def record(

@@ -49,7 +49,7 @@ def train(
     thread_count: Annotated[
         int, typer.Option("--threads", parser=threads, metavar="N", help="Threads of arithmetic.")
     ] = 1,
-    calibration_episodes: Annotated[int, typer.Option(parser=whole, hidden=True)] = 16384,
+    calibration_episodes: Annotated[int, typer.Option(parser=whole, hidden=True)] = 32768,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object on standard output.")] = False,
 ) -> None:
     """Train an agent for a family of tasks.

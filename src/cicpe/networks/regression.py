@@ -152,8 +152,11 @@ class RegressionMemory(Memory):
     def _explained(self, state: RegressionState, along_BTJK: Tensor) -> Tensor:
         """Variance that the rows up to each prefix explain: sums of squares, B x P x J x K."""
         squares = along_BTJK.square()
-        if state.prefix_BP.shape[1] == 1:
-            return squares.sum(dim=1, keepdim=True)
+        steps, prefixes = squares.shape[1], state.prefix_BP.shape[1]
+        if prefixes <= 2:  # the one of a step, or two that were chosen
+            seen_BPT = (torch.arange(steps) < state.prefix_BP[..., None]).double()
+            return torch.einsum("bpt,btjk->bpjk", seen_BPT, squares)
+        assert prefixes == steps + 1, "every prefix, or two of them at most"
         return torch.cat([torch.zeros_like(squares[:, :1]), squares.cumsum(dim=1)], dim=1)
 
     def _mixed(self, state: RegressionState, mean_BPJK: Tensor, variance_BPJK: Tensor) -> tuple[Tensor, Tensor]:

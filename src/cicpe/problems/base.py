@@ -43,6 +43,8 @@ class Problem(ABC):
     """Where a recommendation lives."""
     horizon: int = 100
     """The most queries that an episode may take; training uses fewer where fewer are enough."""
+    default_epsilon: tuple[float, float] = (0.1, 0.2)
+    """The range of epsilon that a model is trained for where none is asked for."""
     context_names: Sequence[str] = ()
     """Names of the numbers that an agent is told before its first query, such as ``noise``."""
 

@@ -35,6 +35,7 @@ class BestArm(Problem):
     """Standard deviation of an observation: a number, or a range over which it is log-uniform and told to the agent."""
 
     context_names = ("noise",)
+    default_epsilon = (0.005, 0.02)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "noise", noise_range(self.noise))

@@ -44,6 +44,7 @@ class GPMax(Problem):
     """Standard deviation of an observation: a number, or a range over which it is log-uniform and told to the agent."""
 
     context_names = ("noise",)
+    default_epsilon = (0.15, 0.2)
 
     def __post_init__(self) -> None:
         if self.dim not in GRID:

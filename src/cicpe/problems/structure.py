@@ -10,6 +10,7 @@ from cicpe.problems.base import HiddenTasks, Problem
 
 TASKS = 64
 QUERIES = 96
+"""Random queries a task, or six per query dimension where that is more."""
 
 
 class Structure(NamedTuple):
@@ -37,7 +38,7 @@ def structure_of(problem: Problem, seed: int = 0) -> Structure:
     scalar = problem.observation_dim == 1
     dims = {query_space.dim, problem.observation_dim, answer_space.dim}
     query, observation, target = _pilot(problem, rng)
-    discrete = len(observation[:8].unique()) <= 16
+    discrete = len(set(observation[:8].flatten().tolist())) <= 16
     linear = scalar and not discrete and _explained_by_a_plane(query_space.to_unit(query), observation[..., 0])
     best = scalar and not discrete and _target_is_best(problem, query, observation[..., 0], target, same)
     return Structure(same, len(dims) == 1, scalar, discrete, linear, best)
@@ -46,18 +47,17 @@ def structure_of(problem: Problem, seed: int = 0) -> Structure:
 def _pilot(problem: Problem, rng: Generator) -> tuple[Tensor, Tensor, Tensor]:
     """Random queries (tasks x queries x query), their observations, and the targets."""
     hidden = HiddenTasks.draw(problem, TASKS, rng)
-    rows = torch.arange(TASKS).repeat_interleave(QUERIES)
+    each = max(QUERIES, 6 * problem.query_space.dim)
+    rows = torch.arange(TASKS).repeat_interleave(each)
     many = HiddenTasks(problem, trees.select(hidden.task, rows), hidden.context[rows], hidden.target[rows])
     query = problem.query_space.sample(len(rows), rng)
     observation = many.observe(query, rng)
-    return query.view(TASKS, QUERIES, -1), observation.view(TASKS, QUERIES, -1), hidden.target
+    return query.view(TASKS, each, -1), observation.view(TASKS, each, -1), hidden.target
 
 
 def _explained_by_a_plane(query: Tensor, value: Tensor) -> bool:
     """Whether a linear fit on half of the queries predicts the other half (R^2 of 0.95 in the median task)."""
-    half = QUERIES // 2
-    if query.shape[-1] > half // 2:
-        return False
+    half = query.shape[1] // 2
     fit = torch.linalg.lstsq(query[:, :half], value[:, :half, None]).solution
     left = value[:, half:] - (query[:, half:] @ fit)[..., 0]
     unexplained = left.square().mean(dim=1) / value[:, half:].square().mean(dim=1).clamp_min(1e-12)

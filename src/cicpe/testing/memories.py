@@ -7,7 +7,7 @@ from torch import Generator, Tensor
 
 from cicpe import trees
 from cicpe.errors import InvalidInput
-from cicpe.networks.base import Dims, Memory, Reading, State
+from cicpe.networks.base import Dims, Memory, Reading, State, at_prefixes
 
 
 class _History(NamedTuple):
@@ -40,6 +40,7 @@ def check_memory(
     * Causality: changing step t changes no reading at the prefixes 0 ... t, which precede it.
     * Agreement: ``unroll`` and ``begin``/``step`` read the same at every prefix, also after later steps.
     * Selection: going on with some of the episodes gives what going on with all of them gives.
+    * Prefixes: an unrolled state at some of its prefixes (``at_prefixes``) reads as all of it does there.
     * Gradients: those of everything that is read, at all prefixes, are finite for every parameter.
 
     Args:
@@ -65,6 +66,7 @@ def check_memory(
             _check_causality(memory, history, tolerance)
             _check_agreement(memory, history, tolerance)
             _check_selection(memory, history, tolerance)
+            _check_prefixes(memory, history, tolerance)
         _check_gradients(memory, history)
     finally:
         memory.train(training)
@@ -191,6 +193,19 @@ def _check_selection(memory: Memory, history: _History, tolerance: float) -> Non
         for t, seen in enumerate(_see_each(memory, few, selected, begin), start=begin):
             where = f"at prefix {t}, going on from prefix {begin} with the episodes {some.tolist()}"
             _require_same("selection of episodes", where, seen, trees.select(everyone[t], some), tolerance)
+
+
+def _check_prefixes(memory: Memory, history: _History, tolerance: float) -> None:
+    batch, horizon = history.query_BTQ.shape[:2]
+    for steps in (1, horizon):
+        whole = memory.unroll(history.context_BC, history.query_BTQ[:, :steps], history.observation_BTY[:, :steps])
+        everywhere = _see(memory, whole, history.candidate_BPQ[:, : steps + 1])
+        index_BK = torch.stack([torch.arange(batch) % (steps + 1), (torch.arange(batch) + 1).clamp_max(steps)], dim=1)
+        rows = torch.arange(batch)[:, None]
+        some = _see(memory, at_prefixes(whole, index_BK), history.candidate_BPQ[rows, index_BK])
+        expected = trees.map_leaves(lambda leaf: leaf[rows, index_BK], everywhere)  # noqa: B023
+        where = f"at the prefixes {index_BK.tolist()} of {steps} steps"
+        _require_same("prefixes of a state", where, some, expected, tolerance)
 
 
 def _check_gradients(memory: Memory, history: _History) -> None:
