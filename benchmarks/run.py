@@ -50,7 +50,7 @@ def latency(problem: Problem, memory: MemoryConfig, upto: int = 100, repeats: in
     never = ConfidenceStop(lambda context: torch.full((len(context),), 2.0))
     same = problem.query_space == problem.answer_space
     actor = make_actor("ts" if same else "uniform", problem.query_space, problem.answer_space)
-    agent = NetworkAgent(network, actor, never, 0.1, upto + 20)
+    agent = NetworkAgent(network, actor, never, 0.1, 0.1, upto + 20)
     early, late = [], []
     for _ in range(repeats):
         hidden = HiddenTasks.draw(problem, 1, rng)

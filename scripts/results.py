@@ -30,6 +30,10 @@ MINUTES = {
     ("binary-search", 8): 4,
     ("binary-search", 10): 4,
     ("binary-search", 20): 8,
+    ("best-arm", 5): 2,
+    ("best-arm", 10): 2,
+    ("best-arm", 15): 3,
+    ("gp-max", 1): 5,
 }
 """Training budget of each zoo model, calibration included."""
 EPISODES, SEED = 4000, 20_000

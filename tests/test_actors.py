@@ -9,7 +9,7 @@ from torch import Generator, Tensor
 from cicpe.agents.actors import Actor, Thompson, TopTwo, Uniform, make_actor
 from cicpe.errors import InvalidInput
 from cicpe.networks.base import Reading
-from cicpe.networks.network import Belief
+from cicpe.networks.network import Belief, NetworkState
 from cicpe.networks.posteriors import GaussianPosterior
 from cicpe.spaces import Box, Interval, Space, Sphere
 
@@ -22,11 +22,15 @@ def make_rng(seed: int = 0) -> Generator:
     return torch.Generator().manual_seed(seed)
 
 
+def belief_in(posterior: GaussianPosterior) -> Belief:
+    """A belief that is a posterior and nothing else."""
+    nothing = Reading(torch.zeros(len(posterior.mean_unit), 1, 0))
+    return Belief(posterior, nothing, nothing, NetworkState(None, None, torch.zeros(len(posterior.mean_unit), 1)))
+
+
 def believe(space: Space, mean: Tensor, log_std: Tensor, n: int = N) -> Belief:
     """The same belief, in unit coordinates, for n episodes at one prefix."""
-    posterior = GaussianPosterior(space, mean.expand(n, 1, -1), log_std.expand(n, 1, -1))
-    nothing = Reading(torch.zeros(n, 1, 0))
-    return Belief(posterior, nothing, nothing)
+    return belief_in(GaussianPosterior(space, mean.expand(n, 1, -1), log_std.expand(n, 1, -1)))
 
 
 MEAN, STD = torch.tensor([0.1, -0.2]), torch.tensor([0.03, 0.05])
@@ -73,8 +77,7 @@ def test_scale_multiplies_the_spread_episode_by_episode() -> None:
 def test_greedy_is_the_recommendation(kind: type[Thompson | TopTwo], space: Space) -> None:
     unit = space.to_unit(space.sample(50, make_rng()))
     posterior = GaussianPosterior(space, unit[:, None], torch.zeros(50, 1, 2))
-    nothing = Reading(torch.zeros(50, 1, 0))
-    query = kind(space).propose(Belief(posterior, nothing, nothing), make_rng(), 0.0)
+    query = kind(space).propose(belief_in(posterior), make_rng(), 0.0)
     assert torch.equal(query, posterior.recommendation[:, 0])
 
 
@@ -166,5 +169,5 @@ def test_actors_that_query_answers_refuse_two_spaces(name: str) -> None:
 
 
 def test_an_unknown_actor_is_refused_with_those_that_exist() -> None:
-    with pytest.raises(InvalidInput, match="ts, ttps or uniform"):
-        make_actor("td3", WIDE, WIDE)  # type: ignore[arg-type]
+    with pytest.raises(InvalidInput, match="actor = 'magic' is not allowed: ts, ttps"):
+        make_actor("magic", WIDE, WIDE)  # type: ignore[arg-type]

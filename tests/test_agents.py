@@ -15,6 +15,7 @@ from cicpe.networks.attention import AttentionConfig
 from cicpe.networks.axis import AxisConfig
 from cicpe.networks.delta import DeltaConfig
 from cicpe.networks.network import MemoryConfig, NetworkConfig
+from cicpe.networks.policy import ActorConfig
 from cicpe.networks.recurrent import RecurrentConfig
 from cicpe.networks.regression import RegressionConfig
 from cicpe.networks.side_by_side import SideBySideConfig
@@ -49,11 +50,11 @@ def network_agent(
     shared: bool = True,
     horizon: int = 12,
 ) -> NetworkAgent:
-    config = TrainingConfig(network=NetworkConfig(memory=memory, shared_memory=shared))
+    head = ActorConfig(hidden=8) if actor == "td3" else None
+    config = TrainingConfig(network=NetworkConfig(memory=memory, shared_memory=shared, actor=head), actor=actor)
     network = build_network(problem, config, torch.Generator().manual_seed(0)).eval().requires_grad_(False)
-    return NetworkAgent(
-        network, make_actor(actor, network.query_space, network.answer_space), rule, 0.1, horizon, scale
-    )
+    chosen = make_actor(actor, network.query_space, network.answer_space, network)
+    return NetworkAgent(network, chosen, rule, 0.1, 0.1, horizon, scale)
 
 
 def constant(level: float) -> Any:
@@ -73,11 +74,18 @@ def test_network_agent_conforms(problem: Problem, memory: MemoryConfig, shared: 
     check_agent(network_agent(problem, memory, "ts" if same else "uniform", 0.0, NEVER, shared), problem)
 
 
-@pytest.mark.parametrize("actor", ["ts", "ttps", "uniform"])
+@pytest.mark.parametrize("actor", ["ts", "ttps", "uniform", "td3", "search"])
 @pytest.mark.parametrize("scale", [0.0, 1.0])
 def test_network_agent_conforms_with_every_actor(actor: ActorName, scale: float) -> None:
     problem = BinarySearch(dim=2)
     check_agent(network_agent(problem, GRU, actor, scale, NEVER), problem, n=9, seed=1)
+
+
+@pytest.mark.parametrize("actor", ["ucb", "fts", "td3", "search", "uniform"])
+def test_network_agent_conforms_where_queries_are_no_answers(actor: ActorName) -> None:
+    problem = GPMax(dim=1)
+    memory = RegressionConfig(basis=10, probes=9, estimate="maximum")
+    check_agent(network_agent(problem, memory, actor, 1.0, NEVER), problem, n=9, seed=1)
 
 
 def test_network_agent_conforms_while_episodes_stop() -> None:

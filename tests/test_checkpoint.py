@@ -268,8 +268,10 @@ def made(problem: Problem, recipe: str, **settings: Any) -> Trainer:
         (BestArm(dim=3), "fast", {"actor": "ttps"}),
         (Ackley(dim=2), "fast", {"network": REGRESSION.model_dump()}),
         (OneByOne(), "fast", {}),
+        (BinarySearch(dim=2), "fast", {"actor": "td3"}),
+        (BinarySearch(dim=2), "fast", {"actor": "search"}),
     ],
-    ids=["fast", "paper", "sphere-ttps", "float64", "per-task"],
+    ids=["fast", "paper", "sphere-ttps", "float64", "per-task", "td3", "search"],
 )
 def test_a_restored_trainer_goes_on_exactly(
     problem: Problem, recipe: str, settings: dict[str, Any], tmp_path: Path

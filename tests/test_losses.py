@@ -12,17 +12,21 @@ from torch.distributions import Normal
 from torch.nn.functional import smooth_l1_loss
 
 from cicpe.networks.posteriors import GaussianPosterior
+from cicpe.problems import HiddenTasks
+from cicpe.problems.binary_search import BinarySearch
 from cicpe.spaces import Box, Space, Sphere
-from cicpe.training.config import PrefixMixture
+from cicpe.training.config import PrefixMixture, TrainingConfig
 from cicpe.training.cost import dual_cost, smooth_success
+from cicpe.training.loop import Trainer
 from cicpe.training.losses import (
     go_head_loss,
     inference_loss,
     prefix_weights,
     robust,
-    sampled_prefix,
     stop_head_loss,
 )
+from cicpe.training.rollout import Trajectories
+from cicpe.training.schedule import Budget
 
 ALPHA = 1e-3
 
@@ -119,18 +123,24 @@ def chi_square_p(counts: Tensor, probability: Tensor) -> float:
 
 
 def test_sampled_prefixes_follow_the_weights() -> None:
-    n = 40_000
-    weights = prefix_weights(torch.tensor([5]), torch.tensor([2.0]), 8, PrefixMixture())
-    drawn = sampled_prefix(weights.expand(n, -1).contiguous(), make_rng())
-    assert ((drawn == 0) | (drawn == 1)).all()
-    assert (drawn.sum(dim=1) == 1).all()
-    counts = drawn.sum(dim=0).double()
-    assert counts[6:].tolist() == [0, 0]
-    assert chi_square_p(counts[:6], weights[0, :6]) > ALPHA
-    # Negative control: the test sees it if the terminal prefix were drawn a little too rarely.
-    wrong = weights[0, :6].clone()
-    wrong[5] *= 1.1
-    assert chi_square_p(counts[:6], wrong / wrong.sum()) < ALPHA
+    # The paper's sampler: a prefix from the mixture, near the average stopping time, and the one after it.
+    problem, n = BinarySearch(dim=1), 40_000
+    config = TrainingConfig(prefixes="sampled", returns="one-step", polyak=0.01)
+    trainer = Trainer(problem, config, Budget(updates=1))
+    length = torch.tensor([5, 3]).repeat(n // 2)
+    zeros, flags = torch.zeros(n, 7, 1), torch.ones(n, dtype=torch.bool)
+    hidden = HiddenTasks.draw(problem, n, make_rng())
+    chosen = trainer._sampled_prefixes(Trajectories(hidden, zeros, zeros, length, flags, flags))
+    assert torch.equal(chosen[:, 1], torch.minimum(chosen[:, 0] + 1, length))
+    for row, end in enumerate((5, 3)):
+        counts = chosen[length == end, 0].bincount(minlength=8).double()
+        weights = prefix_weights(length, torch.full((n,), 4.0), 8, config.mixture)[row, : end + 1]
+        assert counts[end + 1 :].sum() == 0
+        assert chi_square_p(counts[: end + 1], weights) > ALPHA
+        # Negative control: the test sees it if the terminal prefix were drawn a little too rarely.
+        wrong = weights.clone()
+        wrong[end] *= 1.15
+        assert chi_square_p(counts[: end + 1], wrong / wrong.sum()) < ALPHA
 
 
 # The likelihood.

@@ -371,6 +371,12 @@ def test_a_hostile_description_is_refused(folder: Path, change: Callable[[dict[s
     assert str(folder) in str(caught.value)
 
 
+def test_a_calibration_for_a_context_that_the_model_does_not_know_is_refused(folder: Path) -> None:
+    for name in ("context_names", "context_low", "context_high", "default_context"):
+        edit(folder / "config.json", put(name, value=[]))
+    refused(folder, "calibration.json", "thresholds for a context, which this model does not know")
+
+
 def test_a_file_outside_the_model_is_refused(folder: Path) -> None:
     edit(folder / "config.json", put("files", "../secret", value="0" * 64))
     refused(folder, "secret")
@@ -498,6 +504,8 @@ def test_sessions_and_agents_are_refused_outside_what_was_trained(model: Model) 
         ({"epsilon": 1.0, "delta": 0.0}, "delta"),
         ({"epsilon": 1.0, "delta": 0.4, "noise": 0.4}, "noise"),
         ({"epsilon": 1.0, "delta": 0.4, "noise": float("nan")}, "noise"),
+        ({"epsilon": 1.0, "delta": 0.4, "noise": "much"}, "noise"),
+        ({"epsilon": 1.0, "delta": 0.4, "noise": None}, "noise"),
         ({"epsilon": 1.0, "delta": 0.4, "temperature": 3.0}, "temperature"),
     ]:
         with pytest.raises(InvalidInput) as caught:
@@ -526,7 +534,7 @@ class WithOptions(Problem):
 @pytest.mark.parametrize("level", [float("inf"), {1, 2}])
 def test_options_that_cannot_be_saved_are_refused_before_training(level: Any, tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match="to be saved as JSON") as caught:
-        cicpe.train(WithOptions(level), updates=10**9, out=tmp_path)
+        cicpe.train(WithOptions(level), updates=2, out=tmp_path)
     assert caught.value.field == "level"
 
 
@@ -534,7 +542,7 @@ def test_options_that_cannot_be_saved_are_refused_before_training(level: Any, tm
     ("field", "options"),
     [
         ("calibration_episodes", {"calibration_episodes": 3}),
-        ("actor", {"actor": "td3"}),
+        ("actor", {"actor": "magic"}),
         ("recipe", {"recipe": "magic"}),
         ("updates", {"updates": 0}),
         ("minutes", {"minutes": -1.0}),
@@ -547,7 +555,7 @@ def test_options_that_cannot_be_saved_are_refused_before_training(level: Any, tm
     ],
 )
 def test_training_refuses_by_name(field: str, options: dict[str, Any]) -> None:
-    given = {"updates": 10**9} | options
+    given = {"updates": 2} | options
     with pytest.raises(CicpeError) as caught:
         cicpe.train(BinarySearch(dim=given.pop("dim", 1)), **given)
     assert isinstance(caught.value, InvalidInput)
@@ -557,7 +565,7 @@ def test_training_refuses_by_name(field: str, options: dict[str, Any]) -> None:
 def test_an_out_that_is_a_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(InvalidInput, match="a folder that can be written to"):
-        cicpe.train(BinarySearch(dim=1), updates=10**9, out=tmp_path / "file")
+        cicpe.train(BinarySearch(dim=1), updates=2, out=tmp_path / "file")
 
 
 # JSON round trips of what a folder holds, whatever it says.
@@ -642,6 +650,28 @@ def test_what_a_folder_holds_survives_json(value: Calibration | TrainingConfig |
 def test_unknown_fields_are_refused(kind: Any) -> None:
     with pytest.raises(ValidationError, match="Extra inputs are not permitted"):
         kind.model_validate({"surprise": 1})
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"query_scales": ()},
+        {"query_scales": (-1.0,)},
+        {"mixture": {"uniform": 0.0, "near_stop": 0.0, "terminal": 0.0}},
+        {"mixture": {"uniform": 1.0, "terminal": -0.5}},
+        {"epsilon": (0.0, 0.1)},
+        {"cost": (0.2, 0.1)},
+        {"prefixes": "sampled"},
+        {"returns": "one-step"},
+        {"reward": "sampled"},
+        {"batch": 0},
+        {"horizon": 0},
+    ],
+    ids=str,
+)
+def test_a_configuration_that_cannot_work_is_refused(change: dict[str, Any]) -> None:
+    with pytest.raises(ValidationError):
+        TrainingConfig.model_validate(change)
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])

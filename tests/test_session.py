@@ -38,7 +38,7 @@ def make_agent(kappa: float = 2.0, scale: float = 1.0, problem: Problem = PROBLE
         head[-1].weight.mul_(20)  # type: ignore[operator, union-attr, index]
     actor = make_actor("ts", network.query_space, network.answer_space)
     stop = ConfidenceStop(lambda context: torch.full((len(context),), kappa))
-    return NetworkAgent(network, actor, stop, 0.1, HORIZON, scale)
+    return NetworkAgent(network, actor, stop, 0.1, 0.1, HORIZON, scale)
 
 
 def make_session(seed: int = 0, **options: Any) -> Session:

@@ -19,8 +19,8 @@ from cicpe.errors import InvalidInput
 from cicpe.evaluation.runner import run_episodes
 from cicpe.networks.network import Network, NetworkConfig
 from cicpe.networks.recurrent import RecurrentConfig
-from cicpe.problems import HiddenTasks
-from cicpe.problems.binary_search import BinarySearch
+from cicpe.problems import HiddenTasks, Problem
+from cicpe.problems.binary_search import BinarySearch, BinarySearchTask
 from cicpe.training.config import TrainingConfig
 from cicpe.training.loop import build_network
 
@@ -173,7 +173,7 @@ def test_what_is_recorded_is_what_is_played(network: Network) -> None:
     for kappa in kappas:
         stop = thresholds._first_true(seen.confidence[1] >= kappa)
         rule = ConfidenceStop(lambda context, level=kappa: torch.full((len(context),), level))  # type: ignore[misc]
-        played = run_episodes(NetworkAgent(network, actor, rule, epsilon, horizon), hidden, make_rng())
+        played = run_episodes(NetworkAgent(network, actor, rule, epsilon, epsilon, horizon), hidden, make_rng())
         assert torch.equal(played.queries, stop)
         torch.testing.assert_close(played.loss, seen.loss[rows, stop], rtol=1e-4, atol=1e-5)
         torch.testing.assert_close(played.confidence, seen.confidence[1][rows, stop], rtol=1e-4, atol=1e-5)
@@ -181,7 +181,7 @@ def test_what_is_recorded_is_what_is_played(network: Network) -> None:
     assert len(times) >= 3  # otherwise this would have compared nothing
     for c, cost in enumerate(costs):
         rule = BellmanStop(lambda context, level=cost: torch.full((len(context),), level), 3)  # type: ignore[misc]
-        played = run_episodes(NetworkAgent(network, actor, rule, epsilon, horizon), hidden, make_rng())
+        played = run_episodes(NetworkAgent(network, actor, rule, epsilon, epsilon, horizon), hidden, make_rng())
         assert torch.equal(played.queries, thresholds._first_true(seen.bellman[1, c]))
         assert played.queries.min() >= 3
 
@@ -204,22 +204,44 @@ def test_calibration_keeps_the_minimum_time_of_the_bellman_rule(network: Network
     assert all(cell.queries >= 4 for cell in cells)
 
 
-def test_knots_take_the_episodes_nearest_to_them() -> None:
-    context = torch.linspace(1, 3, 1000)[torch.randperm(1000, generator=make_rng())][:, None]
-    knots, members = thresholds._knots(context)
-    assert knots == pytest.approx((1.0, 2.0, 3.0), abs=0.01)
-    for member, (low, high) in zip(members, [(1.0, 1.8), (1.6, 2.4), (2.2, 3.0)], strict=True):
-        assert len(member) == 400
-        values = context[member, 0]
-        assert float(values.min()) == pytest.approx(low, abs=0.01)
-        assert float(values.max()) == pytest.approx(high, abs=0.01)
+def knots_of(network: Network, problem: Problem, episodes: int) -> list[tuple[float, thresholds.Records]]:
+    return thresholds._by_knot(network, Thompson(problem.query_space), problem, 1, (0.5,), (), 0.0, episodes, 0, 1)
 
 
-@pytest.mark.parametrize("context", [torch.zeros(30, 0), torch.full((30, 2), 0.7)], ids=["none", "constant"])
-def test_there_is_one_knot_where_the_context_says_nothing(context: Tensor) -> None:
-    knots, members = thresholds._knots(context)
-    assert len(knots) == 1
-    assert sorted(members[0].tolist()) == list(range(30))
+def test_a_range_of_noise_is_calibrated_level_by_level(network: Network) -> None:
+    found = knots_of(network, BinarySearch(dim=1, noise=(0.025, 0.1)), 100)
+    levels = [value for value, _ in found]
+    assert levels[0] == 0.025
+    assert levels[-1] == 0.1
+    assert np.diff(np.log(levels)) == pytest.approx(np.log(4) / (len(levels) - 1))
+    for level, records in found:
+        assert records.loss.shape == (100 // len(levels), 2)
+        torch.testing.assert_close(records.context, torch.full_like(records.context, level))
+
+
+def test_one_noise_level_is_one_knot(network: Network) -> None:
+    ((value, records),) = knots_of(network, BinarySearch(dim=1, noise=0.05), 60)
+    assert value == pytest.approx(0.05)
+    assert len(records.loss) == 60
+
+
+class Told(BinarySearch):
+    """Another context than the noise: one of a few levels."""
+
+    context_names = ("level",)
+
+    def context(self, task: BinarySearchTask) -> Tensor:
+        return (task.target[:, :1] * 2).round()
+
+
+def test_any_other_context_is_grouped_by_rank(network: Network) -> None:
+    found = knots_of(network, Told(dim=1, noise=0.0), 500)
+    values = [value for value, _ in found]
+    assert values == sorted(values)
+    assert (values[0], values[-1]) == (-2.0, 2.0)
+    assert sum(len(records.loss) for _, records in found) == 500
+    for (_, below), (_, above) in pairwise(found):
+        assert float(below.context.max()) <= float(above.context.min())
 
 
 # The table.
@@ -260,13 +282,33 @@ def test_a_threshold_is_looked_up() -> None:
     assert at(make_table(), 0.2, 0.05, 1.0) == pytest.approx([0.9])
 
 
-def test_epsilon_is_interpolated_by_its_logarithm() -> None:
-    between = 0.1 * 2**0.25  # a quarter of the way from 0.1 to 0.2
-    assert at(make_table(), between, 0.1, 1.0) == pytest.approx([0.80 + 0.25 * 0.001])
+def test_an_epsilon_between_two_is_served_by_the_smaller() -> None:
+    table = make_table()
+    asked = (0.1, 0.15, 0.2 - 1e-9, 0.2, 0.39, 0.4, 0.4 + 1e-9)
+    assert [table.supported_epsilon(epsilon) for epsilon in asked] == [0.1, 0.1, 0.2, 0.2, 0.2, 0.4, 0.4]
 
 
-def test_context_is_interpolated_between_its_knots_and_constant_beyond() -> None:
-    assert at(make_table(), 0.1, 0.3, 1.5, 3.0, 0.0, 9.0) == pytest.approx([0.55, 0.65, 0.5, 0.7])
+def test_a_context_between_two_knots_takes_the_safer_threshold() -> None:
+    assert at(make_table(), 0.1, 0.3, 1.5, 3.0, 0.0, 9.0) == pytest.approx([0.6, 0.7, 0.5, 0.7])
+    rows = tuple(((cell(0.01 * (k + 1)),) * 3,) * 3 for k in range(3))
+    costs = make_table(bellman=rows).threshold("bellman", 0.1, 0.1)(torch.tensor([[1.5], [3.0], [0.0], [9.0]]))
+    assert costs.tolist() == pytest.approx([0.01, 0.02, 0.01, 0.03])
+
+
+def test_knots_may_coincide() -> None:
+    # Where a context takes few values, several knots have the same one.
+    assert at(make_table(knots=(1.0, 1.0, 4.0)), 0.1, 0.3, 1.0, 0.0, 4.0, 2.5) == pytest.approx([0.6, 0.6, 0.7, 0.7])
+    assert at(make_table(knots=(1.0, 4.0, 4.0)), 0.1, 0.3, 1.0, 4.0, 2.5) == pytest.approx([0.5, 0.7, 0.6])
+
+
+def test_a_context_next_to_a_knot_without_a_threshold_is_refused() -> None:
+    rows = ((None, cell(0.8), cell(0.7)),) * 3
+    table = make_table(confidence=(((cell(0.9), cell(0.8), cell(0.7)),) * 3, rows, rows))
+    assert at(table, 0.1, 0.05, 1.0, 0.5) == pytest.approx([0.9, 0.9])
+    assert at(table, 0.1, 0.1, 1.0, 2.0, 3.0) == pytest.approx([0.8] * 3)
+    for context in (1.5, 2.0, 4.0):
+        with pytest.raises(InvalidInput, match=f"delta = 0.05 is not allowed: at least 0.1 .*context {context:g}"):
+            at(table, 0.1, 0.05, 1.0, context)
 
 
 def test_delta_falls_back_to_the_next_safer_one() -> None:
@@ -286,16 +328,11 @@ def test_without_context_there_is_one_threshold() -> None:
 @pytest.mark.parametrize(
     ("stop", "epsilon", "delta", "field", "message"),
     [
-        ("confidence", 0.05, 0.1, "epsilon", "epsilon = 0.05 is not allowed: 0.1 to 0.4"),
-        ("confidence", 0.5, 0.1, "epsilon", "epsilon = 0.5 is not allowed: 0.1 to 0.4"),
-        ("confidence", float("nan"), 0.1, "epsilon", "0.1 to 0.4"),
-        ("confidence", -1.0, 0.1, "epsilon", "0.1 to 0.4"),
         ("confidence", 0.2, 0.01, "delta", "delta = 0.01 is not allowed: at least 0.05"),
         ("confidence", 0.2, 0.0, "delta", "between 0 and 1"),
         ("confidence", 0.2, 1.0, "delta", "between 0 and 1"),
         ("confidence", 0.2, float("nan"), "delta", "between 0 and 1"),
         ("confidence", 0.1, 0.05, "delta", "at least 0.1 at epsilon 0.1: with less, this model's confidence rule"),
-        ("confidence", 0.15, 0.05, "delta", "at least 0.1 at epsilon 0.15"),
         ("bellman", 0.4, 0.1, "delta", "at least 0.3 at epsilon 0.4: with less, this model's bellman rule"),
         ("bellman", 0.1, 0.3, "delta", "a larger epsilon than 0.1"),
     ],
@@ -308,12 +345,19 @@ def test_what_was_not_calibrated_is_refused_with_what_was(
     assert caught.value.field == field
 
 
+@pytest.mark.parametrize("epsilon", [0.05, 0.5, float("nan"), -1.0, 0.0, float("inf")])
+def test_an_epsilon_out_of_range_is_refused_with_the_range(epsilon: float) -> None:
+    with pytest.raises(InvalidInput, match=rf"epsilon = {epsilon!r} is not allowed: 0.1 to 0.4") as caught:
+        make_table().supported_epsilon(epsilon)
+    assert caught.value.field == "epsilon"
+
+
 def test_the_table_survives_json() -> None:
     table = make_table()
     again = Calibration.model_validate_json(table.model_dump_json())
     assert again == table
-    assert again.threshold("confidence", 0.13, 0.1)(torch.tensor([[1.7]])).equal(
-        table.threshold("confidence", 0.13, 0.1)(torch.tensor([[1.7]]))
+    assert again.threshold("confidence", 0.2, 0.1)(torch.tensor([[1.7]])).equal(
+        table.threshold("confidence", 0.2, 0.1)(torch.tensor([[1.7]]))
     )
     assert isinstance(again.confidence[0][1][0], Cell)
 

@@ -11,6 +11,7 @@ import torch
 from pydantic import ValidationError
 
 from cicpe import zoo
+from cicpe.agents.actors import make_actor
 from cicpe.certification.thresholds import StopName, calibrate
 from cicpe.errors import InvalidInput
 from cicpe.evaluation.evaluate import Evaluation, evaluate_agent
@@ -67,7 +68,7 @@ def train(
         minutes: Wall-clock budget, calibration included; 5 where neither budget is given.
         updates: Budget in gradient steps instead: the run is then reproducible bit for bit on one thread.
         recipe: A named training configuration: ``fast`` or ``paper``.
-        actor: ``ts``, ``ttps`` or ``uniform``; chosen from the problem where not given.
+        actor: ``ts``, ``ttps``, ``ucb``, ``fts``, ``td3``, ``search`` or ``uniform``; from the problem if not given.
         seed: Seeds everything.
         out: A folder for the model, its checkpoint and its log. Without it nothing is written.
         resume: Go on from the checkpoint in ``out``, if there is one.
@@ -108,13 +109,16 @@ def train(
 
     watcher.on_calibration()
     network = trainer.average.eval().requires_grad_(False)
+    costs = config.cost if not config.dual_cost else (max(trainer.at.cost, 1e-6),) * 2
+    # The trainer's own actor looks at the network in training, this one at the average that is deployed.
+    deployed = make_actor(config.actor, problem.query_space, problem.answer_space, network, config.aim)
     calibration = calibrate(
         network,
-        trainer.actor,
+        deployed,
         problem,
         trainer.at.horizon,
         config.epsilon,
-        config.cost if not config.dual_cost else (max(trainer.at.cost, 1e-6),) * 2,
+        costs,
         config.query_scales,
         episodes=calibration_episodes,
         seed=seed + 1_000_003,
@@ -199,6 +203,27 @@ def _run(
             save_checkpoint(trainer, folder / CHECKPOINT, identity)
             written = time.perf_counter()
     log.close()
+
+
+def recalibrate(model: Model, *, episodes: int = 32768, seed: int = 1) -> Model:
+    """The same network with its stop thresholds chosen anew, on fresh held-out episodes."""
+    began, config = time.perf_counter(), model.description.training
+    calibration = calibrate(
+        model.network,
+        model.actor,
+        model.problem,
+        model.description.horizon,
+        config.epsilon,
+        config.cost,
+        config.query_scales,
+        episodes=episodes,
+        seed=seed,
+        minimum_time=config.minimum_time,
+    )
+    minutes = model.description.minutes + (time.perf_counter() - began) / 60
+    return replace(
+        model, description=model.description.model_copy(update={"minutes": minutes}), calibration=calibration
+    )
 
 
 def load(model: str | Path) -> Model:

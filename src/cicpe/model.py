@@ -17,7 +17,7 @@ from safetensors.torch import load as load_tensors
 from safetensors.torch import save as save_tensors
 
 from cicpe._version import __version__
-from cicpe.agents.actors import make_actor
+from cicpe.agents.actors import Actor, make_actor
 from cicpe.agents.network_agent import NetworkAgent
 from cicpe.agents.stopping import BellmanStop, ConfidenceStop, StopRule
 from cicpe.certification.thresholds import Calibration, StopName
@@ -94,14 +94,20 @@ class Model:
         """The family that the model was trained on, made again from its description."""
         return ProblemSpec(self.description.problem, self.description.problem_options).make()
 
+    @property
+    def actor(self) -> Actor:
+        """The rule that chooses queries."""
+        training, network = self.description.training, self.network
+        return make_actor(training.actor, network.query_space, network.answer_space, network, training.aim)
+
     def agent(self, epsilon: float, delta: float, stop: StopName = "confidence") -> NetworkAgent:
         """The frozen agent for one (epsilon, delta), refused where the calibration does not support it."""
-        threshold = self.calibration.threshold(stop, epsilon, delta)
+        stop_epsilon = self.calibration.supported_epsilon(epsilon)
+        threshold = self.calibration.threshold(stop, stop_epsilon, delta)
         minimum = self.description.training.minimum_time
         rule: StopRule = ConfidenceStop(threshold) if stop == "confidence" else BellmanStop(threshold, minimum)
-        actor = make_actor(self.description.training.actor, self.network.query_space, self.network.answer_space)
         horizon, scale = self.description.horizon, self.calibration.scale
-        return NetworkAgent(self.network, actor, rule, epsilon, horizon, scale)
+        return NetworkAgent(self.network, self.actor, rule, epsilon, stop_epsilon, horizon, scale)
 
     def session(
         self, epsilon: float, delta: float, *, seed: int = 0, stop: StopName = "confidence", **context: float
@@ -124,7 +130,10 @@ class Model:
         for i, name in enumerate(about.context_names):
             if name not in given and about.default_context is None:
                 raise InvalidInput(name, None, f"a number from {about.context_low[i]:g} to {about.context_high[i]:g}")
-            value = float(given.get(name, about.default_context[i] if about.default_context else 0.0))
+            try:
+                value = float(given.get(name, about.default_context[i] if about.default_context else 0.0))
+            except (TypeError, ValueError):
+                raise InvalidInput(name, given[name], "a number") from None
             self.check_context(name, value)
             values.append(value)
         return tuple(values)
@@ -188,6 +197,8 @@ class Model:
                     "or saving was interrupted; save the model again"
                 )
         calibration = _parsed(path / CALIBRATION, files[CALIBRATION], Calibration)
+        if len(calibration.knots) > 1 and not description.context_names:
+            raise ModelError(f"{path / CALIBRATION} has thresholds for a context, which this model does not know")
         network = _network(path / "config.json", description)
         _fill(network, path / WEIGHTS, files[WEIGHTS])
         return cls(network.eval().requires_grad_(False), description, calibration)

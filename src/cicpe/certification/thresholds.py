@@ -3,7 +3,8 @@
 Episodes are played once to the horizon without stopping; what the agent would have recommended and
 how confident it was are recorded at every prefix, for a grid of epsilon. Any threshold can then be
 judged without playing again. For each (epsilon, delta) the thresholds are tested from the safest
-down, each at level ``alpha`` by an exact binomial bound on success, until the first that fails.
+down, each at level ``alpha`` by an exact binomial bound on success, until the first that fails. A tenth
+of delta is kept in reserve.
 """
 
 import math
@@ -29,11 +30,13 @@ KAPPAS = torch.sigmoid(torch.linspace(8.0, -1.0, 361))
 """Confidence thresholds, from the safest down."""
 COSTS = 9
 """How many costs the Bellman rule is tried at."""
-EPSILONS = 5
-"""How many epsilons thresholds are chosen for; others are interpolated."""
+EPSILONS = 9
+"""How many epsilons thresholds are chosen for."""
+MARGIN = 0.1
+"""Share of delta that is kept in reserve, so that a certificate on a few thousand fresh episodes is within reach."""
 KNOTS = 5
-"""At how many values of the context thresholds are chosen; others are interpolated."""
-BELLMAN_SHARE = 0.25
+"""At how many values of the context thresholds are chosen."""
+BELLMAN_SHARE = 0.125
 """Share of the episodes on which the Bellman rule is recorded: it takes a network pass a cost."""
 
 
@@ -62,6 +65,8 @@ class Calibration(Config):
     episodes: int = Field(ge=1)
     seed: int
     alpha: float = Field(gt=0, lt=1)
+    margin: float = Field(default=MARGIN, ge=0, lt=1)
+    """Share of delta that was kept in reserve."""
     scale: float = Field(ge=0)
     """Spread of the deployed queries about the posterior mean."""
     epsilons: tuple[float, ...] = Field(min_length=1)
@@ -87,32 +92,44 @@ class Calibration(Config):
                 raise ValueError(f"{name}: needs a table of {' x '.join(map(str, shape))} (knot x epsilon x delta)")
         return self
 
+    def supported_epsilon(self, epsilon: float) -> float:
+        """The largest calibrated epsilon that is not above the one asked for.
+
+        An agent that stops for it keeps the promise for the one asked for: success can only grow with epsilon.
+        """
+        low, high = self.epsilons[0], self.epsilons[-1]
+        if not low * (1 - 1e-6) <= epsilon <= high * (1 + 1e-6):
+            raise InvalidInput("epsilon", epsilon, f"{low:g} to {high:g}, the range that this model was trained for")
+        return max(value for value in self.epsilons if value <= epsilon * (1 + 1e-6))
+
     def threshold(self, stop: StopName, epsilon: float, delta: float) -> Threshold:
         """The threshold as a function of an episode's context, or an error that says what is possible.
 
-        Between knots it is interpolated. A context next to a knot at which no threshold was safe is refused
-        when it is met; where no knot has one, at once.
+        ``epsilon`` is a calibrated one; between two values of delta the safer is taken, and between two
+        contexts the safer threshold. A context next to a knot at which no threshold was safe is refused when
+        it is met; where no knot has one, at once.
         """
         table = self.confidence if stop == "confidence" else self.bellman
-        rows = [self._at_epsilon(by_epsilon, epsilon) for by_epsilon in table]
+        rows = [by_epsilon[self.epsilons.index(epsilon)] for by_epsilon in table]
         column = self._delta_column(delta)
         if all(row[column] is None for row in rows):
             raise self._refusal(rows, epsilon, delta, stop)
+        cells = [row[column] for row in rows]
         knots = torch.tensor(self.knots)
-        heights = torch.tensor([math.nan if row[column] is None else row[column] for row in rows])
+        heights = torch.tensor([math.nan if cell is None else cell.threshold for cell in cells])
+        safer = torch.maximum if stop == "confidence" else torch.minimum
 
         def by_context(context: Float[Tensor, "batch context"]) -> Float[Tensor, " batch"]:
             if context.shape[-1] == 0 or len(knots) == 1:
                 return heights.expand(len(context)).clone()
-            value = context[:, 0].clamp(float(knots[0]), float(knots[-1]))
-            above = torch.searchsorted(knots, value.contiguous()).clamp(1, len(knots) - 1)
-            share = (value - knots[above - 1]) / (knots[above] - knots[above - 1])
-            at_knot = torch.where(share < 1e-4, heights[above - 1], heights[above])
-            between = heights[above - 1] * (1 - share) + heights[above] * share
-            found = torch.where((share < 1e-4) | (share > 1 - 1e-4), at_knot, between)
+            value = context[:, 0].clamp(float(knots[0]), float(knots[-1])).contiguous()
+            slack = 1e-4 * (knots[-1] - knots[0])
+            below = (torch.searchsorted(knots, value + slack, right=True) - 1).clamp(0, len(knots) - 1)
+            above = torch.searchsorted(knots, value - slack).clamp(0, len(knots) - 1)
+            found = safer(heights[below], heights[above])
             if bool(found.isnan().any()):
                 worst = int(found.isnan().int().argmax())
-                near = [rows[int(above[worst]) - 1], rows[int(above[worst])]]
+                near = [rows[int(below[worst])], rows[int(above[worst])]]
                 raise self._refusal(near, epsilon, delta, stop, float(value[worst]))
             return found
 
@@ -126,19 +143,13 @@ class Calibration(Config):
             raise InvalidInput("delta", delta, f"at least {self.deltas[0]:g}, the smallest that was calibrated")
         return safe[-1]
 
-    def _at_epsilon(self, rows: tuple[tuple[Cell | None, ...], ...], epsilon: float) -> list[float | None]:
-        """Thresholds for every delta at one epsilon, interpolated between its neighbours on the grid."""
-        low, high = self.epsilons[0], self.epsilons[-1]
-        if not low * (1 - 1e-6) <= epsilon <= high * (1 + 1e-6):
-            raise InvalidInput("epsilon", epsilon, f"{low:g} to {high:g}, the range that this model was trained for")
-        position = float(np.interp(math.log(epsilon), np.log(self.epsilons), np.arange(len(self.epsilons))))
-        floor = math.floor(position + 1e-9)
-        share = max(0.0, position - floor)
-        pairs = zip(rows[floor], rows[math.ceil(position - 1e-9)], strict=True)
-        return [None if a is None or b is None else a.threshold * (1 - share) + b.threshold * share for a, b in pairs]
-
     def _refusal(
-        self, rows: list[list[float | None]], epsilon: float, delta: float, stop: StopName, context: float | None = None
+        self,
+        rows: list[tuple[Cell | None, ...]],
+        epsilon: float,
+        delta: float,
+        stop: StopName,
+        context: float | None = None,
     ) -> InvalidInput:
         reached = [d for i, d in enumerate(self.deltas) if all(row[i] is not None for row in rows)]
         where = f"at epsilon {epsilon:g}" + ("" if context is None else f" and context {context:g}")
@@ -260,7 +271,7 @@ def calibrate(
 
 
 def _choose(success: Tensor, stops: list[Tensor], thresholds: Tensor, alpha: float) -> tuple[Cell | None, ...]:
-    """For each delta, the last threshold before the first whose success bound falls below 1 - delta."""
+    """For each delta, the last threshold before the first whose success bound falls below 1 - (1 - MARGIN) delta."""
     rows = torch.arange(len(success))
     correct = np.array([int(success[rows, stop].sum()) for stop in stops])
     queries = [float(stop.float().mean()) for stop in stops]
@@ -269,7 +280,7 @@ def _choose(success: Tensor, stops: list[Tensor], thresholds: Tensor, alpha: flo
     bound = np.where(correct > 0, beta.ppf(alpha, np.maximum(correct, 1), n - correct + 1), 0.0)
     cells: list[Cell | None] = []
     for delta in DELTAS:
-        failed = np.nonzero(bound < 1 - delta)[0]
+        failed = np.nonzero(bound < 1 - (1 - MARGIN) * delta)[0]
         last = (int(failed[0]) if len(failed) else len(thresholds)) - 1
         cells.append(None if last < 0 else Cell(float(thresholds[last]), float(accuracy[last]), queries[last]))
     return tuple(cells)
@@ -322,7 +333,7 @@ def _by_knot(
 
     noise = getattr(problem, "noise", None)
     if tuple(problem.context_names)[:1] == ("noise",) and isinstance(noise, tuple) and 0 < noise[0] < noise[1]:
-        values = _log_grid(*noise, KNOTS)
+        values = _log_grid(noise[0], noise[1], KNOTS)
         each = max(1, episodes // KNOTS)
         return [(value, played(problem.with_noise(value), each, seed + 10 * i)) for i, value in enumerate(values)]
     records = played(problem, episodes, seed)

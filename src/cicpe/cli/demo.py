@@ -125,15 +125,13 @@ def _at_the_horizon(model: "Model", epsilon: float, noise: float, seed: int) -> 
     """What a model reaches with every query that it may make: the fallback where no threshold was safe."""
     import torch
 
-    from cicpe.agents.actors import make_actor
     from cicpe.agents.network_agent import NetworkAgent
     from cicpe.agents.stopping import ConfidenceStop
     from cicpe.evaluation.evaluate import evaluate_agent
 
     network, about = model.network, model.description
     never = ConfidenceStop(lambda context: torch.full((len(context),), 2.0))
-    actor = make_actor(about.training.actor, network.query_space, network.answer_space)
-    agent = NetworkAgent(network, actor, never, epsilon, about.horizon, model.calibration.scale)
+    agent = NetworkAgent(network, model.actor, never, epsilon, epsilon, about.horizon, model.calibration.scale)
     return evaluate_agent(agent, model.problem.with_noise(noise), epsilon, DELTA, TASKS, seed)
 
 

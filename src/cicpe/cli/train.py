@@ -32,7 +32,9 @@ def train(
     ] = None,
     actor: Annotated[
         str | None,
-        typer.Option(metavar="ts|ttps|uniform", help="How queries are chosen; from the problem, if left out."),
+        typer.Option(
+            metavar="ts|ttps|ucb|fts|td3|search|uniform", help="How queries are chosen; from the problem, if left out."
+        ),
     ] = None,
     recipe: Annotated[str, typer.Option(metavar="fast|paper", help="A training configuration by name.")] = "fast",
     minutes: Annotated[

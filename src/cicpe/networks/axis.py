@@ -22,6 +22,8 @@ from cicpe.networks.posteriors import LOG_STD
 
 UNIFORM_LOG_STD = -0.5493
 """Log standard deviation of a uniform variable on [-1, 1]: log(1 / sqrt 3)."""
+VIEW = 16
+"""Features of one coordinate of a candidate query."""
 
 
 @final
@@ -31,6 +33,9 @@ class AxisConfig(Config):
     kind: Literal["axis"] = "axis"
     hidden: int = 32
     """Hidden units per coordinate."""
+    view: Literal["raw", "relative"] = "raw"
+    """How the critic sees a candidate query: as it is, or from each coordinate's estimate, which tells it what
+    the query would add. Actors that compare queries by their value (td3, search) need the second."""
 
     def build(self, dims: Dims) -> "AxisMemory":
         """The memory that this describes."""
@@ -64,7 +69,8 @@ class AxisMemory(Memory):
             self.update.bias.zero_()
         self.width = 2 * (config.hidden + 1)
         self.axis_width = config.hidden
-        self.width_at = self.width + dims.query
+        self.from_estimate = nn.Linear(config.hidden + 2, VIEW) if config.view == "relative" else None
+        self.width_at = self.width + (dims.query if self.from_estimate is None else 2 * VIEW)
 
     def begin(self, context_BC: Tensor) -> AxisState:
         shape = (len(context_BC), 1, self.axes)
@@ -115,3 +121,12 @@ class AxisMemory(Memory):
         features_BPXF = torch.cat([state.hidden_BPXH, state.log_std_BPX[..., None]], dim=-1).detach()
         summary = torch.cat([features_BPXF.mean(dim=2), features_BPXF.amax(dim=2)], dim=-1)
         return Reading(summary, state.hidden_BPXH, state.mean_BPX, state.log_std_BPX)
+
+    def read_at(self, state: AxisState, reading: Reading, query_BPQ: Tensor) -> Tensor:
+        if self.from_estimate is None:
+            return super().read_at(state, reading, query_BPQ)
+        log_std_BPX = state.log_std_BPX.detach()
+        relative_BPX = ((query_BPQ - state.mean_BPX.detach()) * torch.exp(-log_std_BPX)).clamp(-5.0, 5.0)
+        moments_BPX2 = torch.stack([relative_BPX, log_std_BPX / 3], dim=-1)
+        seen_BPXV = silu(self.from_estimate(torch.cat([moments_BPX2, state.hidden_BPXH.detach()], dim=-1)))
+        return torch.cat([reading.summary, seen_BPXV.mean(dim=2), seen_BPXV.amax(dim=2)], dim=-1)

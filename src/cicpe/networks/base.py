@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import torch
 from jaxtyping import Float, Int
 from pydantic import BaseModel, ConfigDict
-from torch import Tensor, nn
+from torch import Generator, Tensor, nn
 
 
 class Config(BaseModel):
@@ -48,6 +48,10 @@ class Reading(NamedTuple):
     """A natural estimate of the target in unit coordinates, to which the head adds a correction."""
     log_spread: Float[Tensor, "batch prefix answer"] | None = None
     """Log of the anchor's own standard deviation: the unit in which the head corrects it."""
+    function_mean: Float[Tensor, "batch prefix probe"] | None = None
+    """Posterior mean of the observed function at the memory's probes, where it holds one."""
+    function_std: Float[Tensor, "batch prefix probe"] | None = None
+    """Posterior standard deviation there."""
 
 
 State = Any
@@ -96,6 +100,23 @@ class Memory(nn.Module, ABC):
     ) -> Float[Tensor, "batch prefix features"]:
         """The history seen from a candidate query. Default: the summary and the query side by side."""
         return torch.cat([reading.summary, query_BPQ], dim=-1)
+
+
+class FunctionMemory(Memory):
+    """A memory that holds a posterior over the observed function, which actors may look at."""
+
+    probes_KQ: Tensor
+    """Where ``Reading.function_mean`` and ``function_std`` are given, in unit coordinates."""
+
+    @abstractmethod
+    def predict(
+        self, state: State, query_BKQ: Float[Tensor, "batch candidate query"]
+    ) -> tuple[Float[Tensor, "batch candidate"], Float[Tensor, "batch candidate"]]:
+        """Mean and standard deviation of the function at candidate queries, for a stepping state (P = 1)."""
+
+    @abstractmethod
+    def sample_probes(self, state: State, rng: Generator) -> Float[Tensor, "batch probe"]:
+        """One function drawn from the posterior of a stepping state, at the probes."""
 
 
 def mlp(sizes: list[int], last_gain: float = 1.0) -> nn.Sequential:

@@ -9,6 +9,9 @@ from torch import Tensor, nn
 
 from cicpe.networks.base import Config, Dims, Reading, State
 from cicpe.networks.critic import Critic, CriticConfig, Goal
+from cicpe.networks.grid import GridConfig
+from cicpe.networks.mixture import MixtureConfig
+from cicpe.networks.policy import ActorConfig, ActorHead, Policy
 from cicpe.networks.posteriors import GaussianConfig, GaussianPosterior, Posterior
 from cicpe.networks.recurrent import RecurrentConfig
 from cicpe.networks.scaling import Scaling
@@ -16,6 +19,7 @@ from cicpe.networks.side_by_side import SideBySideConfig, SimpleMemoryConfig
 from cicpe.spaces import Space
 
 MemoryConfig = Annotated[SimpleMemoryConfig | SideBySideConfig, Field(discriminator="kind")]
+PosteriorConfig = Annotated[GaussianConfig | MixtureConfig | GridConfig, Field(discriminator="kind")]
 
 
 @final
@@ -24,10 +28,12 @@ class NetworkConfig(Config):
 
     memory: MemoryConfig = RecurrentConfig()
     """How histories are encoded."""
-    posterior: GaussianConfig = GaussianConfig()
+    posterior: PosteriorConfig = GaussianConfig()
     """The family of distributions over the target."""
     critic: CriticConfig = CriticConfig()
     """Stop and continuation heads."""
+    actor: ActorConfig | None = None
+    """The network behind the actor rule td3; the other rules have none."""
     shared_memory: bool = True
     """One memory for inference and critic, trained by the inference loss; or one each (the paper's)."""
 
@@ -46,6 +52,7 @@ class Belief(NamedTuple):
     posterior: Posterior
     reading: Reading
     critic_reading: Reading
+    state: NetworkState
 
 
 @final
@@ -63,6 +70,9 @@ class Network(nn.Module):
         self.critic_memory = None if config.shared_memory else config.memory.build(dims)
         self.posterior_head = config.posterior.build(self.memory, answer_space)
         self.critic: Critic = config.critic.build(self.critic_memory or self.memory, answer_space.dim)
+        self.actor: ActorHead | None = None
+        if config.actor is not None:
+            self.actor = config.actor.build(self.memory, query_space, answer_space)
 
     def begin(self, context: Float[Tensor, "batch context"]) -> NetworkState:
         """The state of the empty history."""
@@ -98,7 +108,7 @@ class Network(nn.Module):
         """Reads the posterior and the critic's features at every prefix of the state."""
         reading = self.memory.read(state.inference)
         critic_reading = reading if self.critic_memory is None else self.critic_memory.read(state.critic)
-        return Belief(self.posterior_head(reading), reading, critic_reading)
+        return Belief(self.posterior_head(reading), reading, critic_reading, state)
 
     def goal_features(self, state: NetworkState, belief: Belief, epsilon: Float[Tensor, " batch"]) -> Tensor:
         """The critic's inputs beside the history; the posterior's spread enters without gradient."""
@@ -123,5 +133,20 @@ class Network(nn.Module):
         at = memory.read_at(inner, belief.critic_reading, self.query_space.to_unit(query))
         return self.critic.go_values(at, features, cost)
 
+    def policy(self, belief: Belief, features: Tensor) -> Policy:
+        """What the learned actor proposes at every prefix."""
+        assert self.actor is not None, "only the actor rule td3 has a network"
+        proposal: Policy = self.actor(belief.reading, belief.posterior, features)
+        return proposal
 
-__all__ = ["Belief", "GaussianPosterior", "Goal", "MemoryConfig", "Network", "NetworkConfig", "NetworkState"]
+
+__all__ = [
+    "Belief",
+    "GaussianPosterior",
+    "Goal",
+    "MemoryConfig",
+    "Network",
+    "NetworkConfig",
+    "NetworkState",
+    "PosteriorConfig",
+]

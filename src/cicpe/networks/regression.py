@@ -20,10 +20,10 @@ from typing import Literal, NamedTuple, final
 import torch
 from pydantic import Field
 from scipy.stats import qmc
-from torch import Tensor, nn
+from torch import Generator, Tensor, nn
 
 from cicpe.errors import InvalidInput
-from cicpe.networks.base import Config, Dims, Memory, Reading
+from cicpe.networks.base import Config, Dims, FunctionMemory, Reading
 
 SMALLEST_NOISE = 1e-4
 
@@ -61,7 +61,7 @@ class RegressionState(NamedTuple):
 
 
 @final
-class RegressionMemory(Memory):
+class RegressionMemory(FunctionMemory):
     """J Bayesian linear regressions side by side, weighted by their evidence."""
 
     def __init__(self, config: RegressionConfig, dims: Dims) -> None:
@@ -177,7 +177,8 @@ class RegressionMemory(Memory):
         highest = (mean + std).amax(dim=-1, keepdim=True)
         parts = [mean, std.log() / 4, state.evidence_BPJ.softmax(dim=-1), best, best_std.log() / 4, highest]
         anchor, log_spread = self._estimate(mean, std, best, best_std)
-        return Reading(torch.cat(parts, dim=-1).float(), None, anchor, log_spread)
+        summary = torch.cat(parts, dim=-1).float()
+        return Reading(summary, None, anchor, log_spread, mean.float(), std.float())
 
     def _estimate(
         self, mean: Tensor, std: Tensor, best: Tensor, best_std: Tensor
@@ -194,6 +195,29 @@ class RegressionMemory(Memory):
                 spread = (sharp @ self.probes_KQ.square() - place.square()).clamp_min(1e-6).log() / 2
                 return place.float(), spread.float()
         return None, None
+
+    def predict(self, state: RegressionState, query_BKQ: Tensor) -> tuple[Tensor, Tensor]:
+        phi_BKJF = self._features(query_BKQ)
+        mean_BJK = torch.einsum("bjf,bkjf->bjk", state.weights_BPJF[:, 0], phi_BKJF)
+        along_BTJK = torch.einsum("btjf,bkjf->btjk", state.rows_BTJF, phi_BKJF)
+        variance_BJK = phi_BKJF.square().sum(-1).transpose(1, 2) - along_BTJK.square().sum(dim=1)
+        mean, std = self._mixed(state, mean_BJK[:, None], variance_BJK[:, None])
+        return mean[:, 0].float(), std[:, 0].float()
+
+    def sample_probes(self, state: RegressionState, rng: Generator) -> Tensor:
+        phi_KJF = self._features(self.probes_KQ)
+        head_B = torch.multinomial(state.evidence_BPJ[:, 0].softmax(dim=-1), 1, generator=rng)[:, 0]
+        episode_B = torch.arange(len(head_B))
+        phi_BKF = phi_KJF.transpose(0, 1)[head_B]
+        rows_BTF = state.rows_BTJF[episode_B, :, head_B]
+        along_BTK = rows_BTF @ phi_BKF.mT
+        covariance_BKK = phi_BKF @ phi_BKF.mT - along_BTK.mT @ along_BTK
+        jitter_KK = 1e-6 * torch.eye(phi_BKF.shape[1], dtype=torch.float64)
+        lower_BKK = torch.linalg.cholesky_ex(covariance_BKK + jitter_KK).L
+        noise_BK1 = torch.randn((len(head_B), phi_BKF.shape[1], 1), generator=rng, dtype=torch.float64)
+        mean_BK1 = phi_BKF @ state.weights_BPJF[episode_B, 0, head_B][..., None]
+        drawn_BK1: Tensor = mean_BK1 + lower_BKK @ noise_BK1
+        return drawn_BK1[..., 0].float()
 
     def read_at(self, state: RegressionState, reading: Reading, query_BPQ: Tensor) -> Tensor:
         phi_BPJF = self._features(query_BPQ)

@@ -57,6 +57,8 @@ class Ackley(Problem):
         object.__setattr__(self, "noise", noise_range(self.noise))
         object.__setattr__(self, "query_space", Box([-1.0] * self.dim, [1.0] * self.dim))
         object.__setattr__(self, "answer_space", self.query_space)
+        limits = [(-1.0, 1.0)] * self.dim + [DECAY, FREQUENCY]
+        object.__setattr__(self, "parameter_space", Box(*zip(*limits, strict=True)))
 
     def sample(self, n: int, rng: Generator) -> AckleyTask:
         noise = sample_noise(noise_range(self.noise), n, rng)
@@ -86,6 +88,13 @@ class Ackley(Problem):
 
     def default_context(self) -> tuple[float, ...]:
         return (noise_range(self.noise)[1],)
+
+    def parameters(self, task: AckleyTask) -> Float[Tensor, "n parameter"]:
+        return torch.cat([task.target, task.decay[:, None], task.frequency[:, None]], dim=-1)
+
+    def from_parameters(self, parameters: Float[Tensor, "n parameter"], context: Float[Tensor, "n 1"]) -> AckleyTask:
+        *_, decay, frequency = parameters.unbind(dim=-1)
+        return AckleyTask(parameters[:, : self.dim], decay, frequency, context[:, 0])
 
     def log_likelihood(
         self, task: AckleyTask, query: Float[Tensor, "n dim"], observation: Float[Tensor, "n 1"]

@@ -28,7 +28,7 @@ from torch import Generator, Tensor
 
 from cicpe import trees
 from cicpe.errors import InvalidInput, ProblemError
-from cicpe.spaces import Space
+from cicpe.spaces import Box, Space
 
 Task = Any
 """A batch of n hidden tasks: a tensor, or a tuple, dict or dataclass of tensors, with n as first dimension."""
@@ -47,6 +47,8 @@ class Problem(ABC):
     """The range of epsilon that a model is trained for where none is asked for."""
     context_names: Sequence[str] = ()
     """Names of the numbers that an agent is told before its first query, such as ``noise``."""
+    parameter_space: Box | None = None
+    """Optional: a box that the numbers of ``parameters`` live in; None where a task is no list of numbers."""
 
     @abstractmethod
     def sample(self, n: int, rng: Generator) -> Task:
@@ -82,6 +84,21 @@ class Problem(ABC):
     def has_likelihood(self) -> bool:
         """Whether ``log_likelihood`` was written."""
         return type(self).log_likelihood is not Problem.log_likelihood
+
+    def parameters(self, task: Task) -> Float[Tensor, "n parameter"]:
+        """Optional, with ``parameter_space``: all that is hidden of each task, as numbers. Particles use it."""
+        raise NotImplementedError(f"{type(self).__name__} gives no parameters")
+
+    def from_parameters(self, parameters: Float[Tensor, "n parameter"], context: Float[Tensor, "n context"]) -> Task:
+        """Optional: the inverse of ``parameters``, given the known context.
+
+        Parameters and context have to be independent under the prior: any parameters may go with any context.
+        """
+        raise NotImplementedError(f"{type(self).__name__} gives no from_parameters")
+
+    def log_prior(self, parameters: Float[Tensor, "n parameter"]) -> Float[Tensor, " n"]:
+        """Log density of ``parameters`` under ``sample``, up to a constant. Default: uniform in their box."""
+        return torch.zeros(len(parameters))
 
     @property
     def has_distance_loss(self) -> bool:

@@ -42,6 +42,7 @@ class BinarySearch(Problem):
         object.__setattr__(self, "noise", noise_range(self.noise, upper=0.5))
         object.__setattr__(self, "query_space", Box([-1.0] * self.dim, [1.0] * self.dim))
         object.__setattr__(self, "answer_space", self.query_space)
+        object.__setattr__(self, "parameter_space", self.query_space)
 
     def sample(self, n: int, rng: Generator) -> BinarySearchTask:
         noise = sample_noise(noise_range(self.noise), n, rng)
@@ -60,6 +61,12 @@ class BinarySearch(Problem):
 
     def default_context(self) -> tuple[float, ...]:
         return (noise_range(self.noise)[1],)
+
+    def parameters(self, task: BinarySearchTask) -> Float[Tensor, "n dim"]:
+        return task.target
+
+    def from_parameters(self, parameters: Float[Tensor, "n dim"], context: Float[Tensor, "n 1"]) -> BinarySearchTask:
+        return BinarySearchTask(parameters, context[:, 0])
 
     def log_likelihood(
         self, task: BinarySearchTask, query: Float[Tensor, "n dim"], observation: Float[Tensor, "n dim"]

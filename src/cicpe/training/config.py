@@ -1,9 +1,11 @@
 """What a training run is made of: one configuration, with a name for each good combination (a recipe)."""
 
-from typing import Literal, final
+import math
+from typing import Annotated, Any, Literal, final
 
 from pydantic import Field, model_validator
 
+from cicpe.agents.actors import ActorName, Aim
 from cicpe.networks.base import Config
 from cicpe.networks.network import NetworkConfig
 
@@ -12,12 +14,18 @@ from cicpe.networks.network import NetworkConfig
 class PrefixMixture(Config):
     """How much weight a trajectory's prefixes get, by where they lie."""
 
-    uniform: float = 0.6
+    uniform: float = Field(default=0.6, ge=0)
     """Spread over all prefixes."""
-    near_stop: float = 0.3
+    near_stop: float = Field(default=0.3, ge=0)
     """Around the current stopping time, where the decision changes."""
-    terminal: float = 0.1
+    terminal: float = Field(default=0.1, ge=0)
     """The last prefix."""
+
+    @model_validator(mode="after")
+    def _some(self) -> "PrefixMixture":
+        if self.uniform + self.near_stop + self.terminal <= 0:
+            raise ValueError("mixture: needs a weight above zero")
+        return self
 
 
 @final
@@ -26,7 +34,7 @@ class TrainingConfig(Config):
 
     network: NetworkConfig = NetworkConfig()
     """The networks."""
-    actor: Literal["ts", "ttps", "uniform"] = "ts"
+    actor: ActorName = "ts"
     """The rule that chooses queries, in training and after."""
 
     epsilon: tuple[float, float] = (0.1, 0.2)
@@ -58,7 +66,7 @@ class TrainingConfig(Config):
     """Share of episodes with uniform queries, once training is under way (all of them at its very start)."""
     random_queries: float = Field(default=0.02, ge=0, le=1)
     """Share of single queries made uniformly."""
-    query_scales: tuple[float, ...] = (0.0, 0.0, 0.5, 1.0)
+    query_scales: tuple[Annotated[float, Field(ge=0)], ...] = Field(default=(0.0, 0.0, 0.5, 1.0), min_length=1)
     """Spreads about the posterior mean with which training episodes are queried; one is drawn per episode."""
 
     prefixes: Literal["all", "sampled"] = "all"
@@ -90,6 +98,16 @@ class TrainingConfig(Config):
     """Quantiles of the batch to which bootstrap values are clipped."""
     target_noise: float = Field(default=0.02, ge=0)
     """Smoothing noise on target actions, in unit coordinates."""
+    target_clip: float = Field(default=2.5, gt=0)
+    """Largest smoothing noise on the actions of td3's target actor, in its standard deviations."""
+    actor_delay: int = Field(default=2, ge=1)
+    """Updates of the critic for each of the learned actor (td3)."""
+    actor_start: float = Field(default=0.2, ge=0, lt=1)
+    """Share of training with uniform queries, before an actor that goes by values (td3, search) is trained and used."""
+    actor_rate: float = Field(default=0.25, gt=0)
+    """The learned actor's share of the learning rate."""
+    actor_kl: float = Field(default=0.0, ge=0)
+    """beta_KL: weight of KL(I || pi), which draws the learned actor to the posterior; above 0 it is Gaussian."""
 
     run_past_stop: bool = True
     """Let training episodes go on past their stop, so that stopping is judged at every prefix."""
@@ -108,6 +126,23 @@ class TrainingConfig(Config):
     dual_softness: float = Field(default=0.1, gt=0)
     """kappa: width of the smooth success proxy, relative to epsilon."""
 
+    @property
+    def aim(self) -> Aim:
+        """What actors that look at values aim at: the middle of the trained range, so that one calibration holds."""
+        return Aim(math.sqrt(math.prod(self.epsilon)), math.sqrt(math.prod(self.cost)))
+
+    @model_validator(mode="before")
+    @classmethod
+    def _learned_actor(cls, data: Any) -> Any:
+        """The rule td3 brings its network, where none is described."""
+        if not isinstance(data, dict) or data.get("actor") != "td3":
+            return data
+        network = data.get("network", {})
+        network = network.model_dump() if isinstance(network, NetworkConfig) else network
+        if not isinstance(network, dict) or network.get("actor") is not None:
+            return data
+        return data | {"network": network | {"actor": {"gaussian": bool(data.get("actor_kl", 0))}}}
+
     @model_validator(mode="after")
     def _ranges(self) -> "TrainingConfig":
         for name in ("epsilon", "cost"):
@@ -120,4 +155,11 @@ class TrainingConfig(Config):
             )
         if self.prefixes == "sampled" and self.returns == "lambda":
             raise ValueError("returns = 'lambda': sampled prefixes have no trajectory to sum over; use 'one-step'")
+        if self.network.actor is not None and self.actor != "td3":
+            raise ValueError(
+                f"network.actor is given, but actor = {self.actor!r} has no network; leave it out, or use td3"
+            )
+        gaussian = self.network.actor is not None and self.network.actor.gaussian
+        if (self.actor_kl > 0) != gaussian:
+            raise ValueError("actor_kl: needs actor td3 with network.actor.gaussian, and a Gaussian actor needs it")
         return self

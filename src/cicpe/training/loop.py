@@ -7,13 +7,15 @@ update encodes every prefix of a batch of trajectories in one causal pass and fi
 * the stop head (is the deployed recommendation within epsilon?),
 * the continuation head (lambda-returns over the trajectory),
 
+and, every other time, a learned actor (td3) on the critic's value of its queries,
 with epsilon and the cost drawn per episode. ``TrainingConfig`` switches each part to the paper's own.
 """
 
 import copy
+import math
 import time
 from dataclasses import dataclass
-from typing import NamedTuple, final
+from typing import Any, NamedTuple, final
 
 import torch
 from torch import Generator, Tensor
@@ -22,6 +24,7 @@ from cicpe.agents.actors import make_actor
 from cicpe.networks.base import Dims, at_prefixes
 from cicpe.networks.critic import Goal
 from cicpe.networks.network import Belief, Network, NetworkState
+from cicpe.networks.policy import ActorHead, moments
 from cicpe.networks.scaling import Scaling
 from cicpe.problems import HiddenTasks, Problem
 from cicpe.training import losses
@@ -44,6 +47,8 @@ class Losses(NamedTuple):
     inference: float
     stop: float
     go: float
+    actor: float = 0.0
+    """Of the learned actor (td3), where there is one."""
 
 
 class Look(NamedTuple):
@@ -92,9 +97,9 @@ class Trainer:
         self.network = build_network(problem, config, self.rng)
         self.average = copy.deepcopy(self.network)
         self.target = None if config.polyak is None else copy.deepcopy(self.network)
-        self.actor = make_actor(config.actor, problem.query_space, problem.answer_space)
+        self.actor = make_actor(config.actor, problem.query_space, problem.answer_space, self.network, config.aim)
         self.optimiser = torch.optim.Adam(
-            self.network.parameters(), lr=config.learning_rate, betas=(0.9, 0.99), fused=True
+            _groups(self.network, config.actor_rate), lr=config.learning_rate, betas=(0.9, 0.99), fused=True
         )
         self.replay = Replay(config.replay_rollouts)
         self.at = Progress(horizon=min(config.horizon, problem.horizon), cost=config.dual_start)
@@ -133,7 +138,9 @@ class Trainer:
         seed = int(torch.randint(2**62, (1,), generator=self.rng))
         hidden = HiddenTasks.draw(self.problem, n, torch.Generator().manual_seed(seed))
         scales = torch.tensor(config.query_scales)
-        everywhere = max(config.random_episodes, 1 - progress / RANDOM_START)
+        # An actor that goes by values would first go by those of a critic that has seen nothing.
+        alone = config.actor_start if config.actor in ("td3", "search") else 0.0
+        everywhere = max(config.random_episodes, 1 - (progress - alone) / RANDOM_START)
         behaviour = Behaviour(
             scales[torch.randint(len(scales), (n,), generator=self.rng)],
             torch.rand(n, generator=self.rng) < everywhere,
@@ -169,12 +176,14 @@ class Trainer:
     # --- updates ----------------------------------------------------------------------------------
 
     def _update(self, batch: Trajectories, progress: float) -> Losses:
-        inference, stop, go = self._losses(batch)
+        inference, stop, go, actor = self._losses(batch)
         for group in self.optimiser.param_groups:
-            group["lr"] = learning_rate(self.config.learning_rate, progress)
+            group["lr"] = group["share"] * learning_rate(self.config.learning_rate, progress)
         self.optimiser.zero_grad(set_to_none=True)
         (inference + self.config.stop_weight * stop + go).backward()  # type: ignore[no-untyped-call]
         torch.nn.utils.clip_grad_norm_(self.network.parameters(), self.config.gradient_clip)
+        if actor is not None:
+            self._actor_gradients(actor)
         self.optimiser.step()
         self.at.update += 1
         # Early on the average would lag far behind; it forgets its first steps faster.
@@ -182,9 +191,19 @@ class Trainer:
         _follow(self.average, self.network, 1 - decay)
         if self.target is not None and self.config.polyak is not None:
             _follow(self.target, self.network, self.config.polyak)
-        return Losses(float(inference.detach()), float(stop.detach()), float(go.detach()))
+        # Between its updates the actor's loss is the last one.
+        actor_loss = self.last_losses.actor if actor is None else float(actor.detach())
+        return Losses(float(inference.detach()), float(stop.detach()), float(go.detach()), actor_loss)
 
-    def _losses(self, batch: Trajectories) -> tuple[Tensor, Tensor, Tensor]:
+    def _actor_gradients(self, loss: Tensor) -> None:
+        """Gradients of the actor's loss for the actor's parameters alone: the critic is not to please it."""
+        assert self.network.actor is not None
+        parameters = list(self.network.actor.parameters())
+        for parameter, gradient in zip(parameters, torch.autograd.grad(loss, parameters), strict=True):
+            parameter.grad = gradient
+        torch.nn.utils.clip_grad_norm_(parameters, self.config.gradient_clip)
+
+    def _losses(self, batch: Trajectories) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
         config, network, hidden = self.config, self.network, batch.hidden
         goal = self._draw_goal(len(hidden))
         state = network.unroll(hidden.context, batch.query, batch.observation)
@@ -229,8 +248,24 @@ class Trainer:
             else:
                 final = (prefix[:, :-1] == batch.length[:, None] - 1) & ~batch.stopped[:, None]
                 target = self._bootstrapped(goal, target_state, target_belief, reward, final.float())
-        go = losses.go_head_loss(go_values, target, weights[:, :-1] * going_on)
-        return inference, stop, go
+        acting = weights[:, :-1] * going_on
+        go = losses.go_head_loss(go_values, target, acting)
+        actor = None
+        due = self.progress >= config.actor_start and self.at.update % config.actor_delay == 0
+        if network.actor is not None and due:
+            actor = self._actor_loss(network.actor, belief, features, goal, acting)
+        return inference, stop, go, actor
+
+    def _actor_loss(self, actor: ActorHead, belief: Belief, features: Tensor, goal: Goal, weights: Tensor) -> Tensor:
+        """-Q_1(h, A) + beta KL(I || pi), with A = pi(h), or a draw of a Gaussian pi; weighted over prefixes."""
+        policy = self.network.policy(belief, features)
+        noise = torch.randn(policy.mean_unit.shape, generator=self.rng)
+        query = actor.draw(policy, noise, float(actor.config.gaussian))
+        loss = -self.network.go_values(belief.state, belief, features, query, goal.cost)[..., 0]
+        if self.config.actor_kl > 0:
+            toward = moments(belief.posterior, self.problem.answer_space)
+            loss = loss + self.config.actor_kl * losses.imitation(*toward, policy)
+        return (weights * loss[:, :-1]).sum(dim=1).mean()
 
     def _sampled_prefixes(self, batch: Trajectories) -> Tensor:
         """One prefix a trajectory, drawn from the mixture, and the prefix after it (the paper's sampler)."""
@@ -262,16 +297,24 @@ class Trainer:
         assert self.target is not None
         features = self.target.goal_features(state, belief, goal.epsilon)
         stop = torch.sigmoid(self.target.stop_logits(belief, features)).amin(dim=-1)
-        space = self.problem.query_space
-        if self.config.actor == "uniform":
-            action = space.sample(stop.numel(), self.rng).view(*stop.shape, -1)
-        else:
-            unit = space.to_unit(belief.posterior.recommendation)
-            noise = self.config.target_noise * torch.randn(unit.shape, generator=self.rng)
-            action = space.project(space.from_unit(unit + noise))
+        action = self._target_action(belief, features)
         go = self.target.go_values(state, belief, features, action, goal.cost).amin(dim=-1)
         clip = self.config.bootstrap_clip
         return one_step_targets(reward, stop, go, goal.cost, final, self.config.discount, clip)
+
+    def _target_action(self, belief: Belief, features: Tensor) -> Tensor:
+        """The target network's query at every prefix: its actor's or its recommendation, smoothed, or a uniform one."""
+        assert self.target is not None
+        space, config = self.problem.query_space, self.config
+        if self.target.actor is not None:
+            unit, clip = self.target.policy(belief, features).mean_unit, config.target_clip
+        elif config.actor != "uniform" and space == self.problem.answer_space:
+            unit, clip = space.to_unit(belief.posterior.recommendation), math.inf
+        else:
+            shape = features.shape[:2]
+            return space.sample(shape.numel(), self.rng).view(*shape, -1)
+        noise = torch.randn(unit.shape, generator=self.rng).clamp(-clip, clip)
+        return space.project(space.from_unit(unit + config.target_noise * noise))
 
     # --- looking at itself ------------------------------------------------------------------------
 
@@ -315,6 +358,14 @@ def _first(hit: Tensor) -> Tensor:
     """The first prefix at which each row is true; the last prefix where none is."""
     index = torch.arange(hit.shape[1], dtype=torch.float32).expand_as(hit)
     return torch.where(hit, index, float(hit.shape[1] - 1)).amin(dim=1)
+
+
+def _groups(network: Network, actor_rate: float) -> list[dict[str, Any]]:
+    """The parameters by their share of the learning rate: an actor's smaller than all others'."""
+    own = [] if network.actor is None else list(network.actor.parameters())
+    rest = [p for p in network.parameters() if all(p is not q for q in own)]
+    groups = [{"params": rest, "share": 1.0}, {"params": own, "share": actor_rate}]
+    return [group for group in groups if group["params"]]
 
 
 def _follow(slow: Network, fast: Network, rate: float) -> None:

@@ -5,6 +5,7 @@ from jaxtyping import Float, Int
 from torch import Generator, Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits, smooth_l1_loss
 
+from cicpe.networks.policy import Policy
 from cicpe.networks.posteriors import Posterior
 from cicpe.spaces import Space, Sphere
 from cicpe.training.config import PrefixMixture
@@ -76,3 +77,15 @@ def go_head_loss(
     """Fits the continuation head to its targets where a continuation was really made."""
     loss = (values - target[..., None]).square().sum(dim=-1) / 2
     return (weights * loss).sum(dim=1).mean()
+
+
+def imitation(
+    mean: Float[Tensor, "batch prefix query"], log_std: Float[Tensor, "batch prefix query"], policy: Policy
+) -> Float[Tensor, "batch prefix"]:
+    """KL(I || pi) of diagonal Gaussians in unit coordinates, I given by its moments.
+
+    sum_i log(s_pi / s_I) + (s_I^2 + (m_I - m_pi)^2) / (2 s_pi^2) - 1/2.
+    """
+    ratio = 2 * (log_std - policy.log_std_unit)
+    apart = (mean - policy.mean_unit) * torch.exp(-policy.log_std_unit)
+    return ((ratio.exp() + apart.square() - ratio - 1) / 2).sum(dim=-1)

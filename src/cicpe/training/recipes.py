@@ -1,15 +1,18 @@
 """Recipes: training configurations with a name, chosen for a problem by its properties."""
 
 from collections.abc import Callable, Mapping
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from cicpe.errors import InvalidInput
+from cicpe.networks.attention import AttentionConfig
 from cicpe.networks.axis import AxisConfig
 from cicpe.networks.critic import CriticConfig
 from cicpe.networks.network import MemoryConfig, NetworkConfig
 from cicpe.networks.posteriors import GaussianConfig
 from cicpe.networks.recurrent import RecurrentConfig
+from cicpe.networks.regression import RegressionConfig
 from cicpe.problems import Problem
+from cicpe.problems.structure import Structure, structure_of
 from cicpe.training.config import PrefixMixture, TrainingConfig
 
 
@@ -20,31 +23,60 @@ class Choice(NamedTuple):
     reasons: tuple[str, ...]
 
 
-def _memory_for(problem: Problem) -> tuple[MemoryConfig, str]:
-    dims = (problem.query_space.dim, problem.observation_dim, problem.answer_space.dim)
-    if dims[0] == dims[1] == dims[2]:
-        return AxisConfig(), "memory axis: query, observation and answer have one entry per coordinate"
-    return RecurrentConfig(hidden=96), "memory gru: nothing in the spaces suggests more structure"
+class _Plan(NamedTuple):
+    memory: MemoryConfig
+    learning_rate: float
+    why: str
+
+
+def _memory_for(problem: Problem, facts: Structure) -> _Plan:
+    """The belief that fits what a problem looks like."""
+    smooth = facts.scalar and not facts.discrete
+    if facts.linear and facts.same_spaces:
+        memory: MemoryConfig = RegressionConfig(features="linear", estimate="weights")
+        return _Plan(memory, 3e-3, "memory regression (linear): a linear function of the query explains a task")
+    if smooth and not facts.same_spaces and problem.query_space.dim <= 2:
+        estimate: Literal["maximum", "none"] = "maximum" if facts.target_is_best else "none"
+        wide = problem.query_space.dim == 2
+        memory = RegressionConfig(estimate=estimate, basis=96 if wide else 40, probes=144 if wide else 41)
+        return _Plan(memory, 3e-3, "memory regression (Fourier): observations are a function of few query dimensions")
+    if facts.per_coordinate and facts.same_spaces and not (smooth and facts.target_is_best):
+        return _Plan(AxisConfig(), 8e-3, "memory axis: query, observation and answer have one entry per coordinate")
+    if smooth and facts.same_spaces:
+        why = "memory attention: scalar observations of a function that is not linear"
+        return _Plan(AttentionConfig(layers=3, width=96), 1.5e-3, why)
+    return _Plan(RecurrentConfig(hidden=96), 3e-3, "memory gru: nothing seen suggests more structure")
 
 
 def fast(problem: Problem) -> Choice:
     """The default: every prefix in one pass, calibrated stop head, lambda-returns, shared memory."""
-    memory, why_memory = _memory_for(problem)
-    same = problem.query_space == problem.answer_space
-    why_actor = (
-        "actor ts: queries and answers share a space, so a plausible answer is a query"
-        if same
-        else "actor uniform: queries and answers live in different spaces"
-    )
-    axes = problem.answer_space.dim if isinstance(memory, AxisConfig) else 1
+    facts = structure_of(problem)
+    plan = _memory_for(problem, facts)
+    if facts.linear and isinstance(plan.memory, RegressionConfig):
+        actor: Literal["ts", "ucb", "uniform"] = "ucb"
+        scales: tuple[float, ...] = (3.0, 30.0, 1000.0)
+        why_actor = "actor ucb: of a linear function, the direction that is least known says most"
+    elif facts.same_spaces:
+        actor, scales = "ts", (0.0, 0.0, 0.5, 1.0)
+        why_actor = "actor ts: queries and answers share a space, so a plausible answer is a query"
+    elif isinstance(plan.memory, RegressionConfig):
+        actor, scales = "ucb", (1.0, 1.5, 2.0, 2.5)
+        why_actor = "actor ucb: queries and answers differ, and the memory knows where the function may be high"
+    else:
+        actor, scales = "uniform", (1.0,)
+        why_actor = "actor uniform: queries and answers differ, and the memory holds no function"
+    axes = problem.answer_space.dim if isinstance(plan.memory, AxisConfig) else 1
     config = TrainingConfig(
-        network=NetworkConfig(memory=memory, critic=CriticConfig(twin=False)),
-        actor="ts" if same else "uniform",
+        network=NetworkConfig(memory=plan.memory, critic=CriticConfig(twin=False)),
+        actor=actor,
+        query_scales=scales,
+        learning_rate=plan.learning_rate,
         # A few hundred sequences an update at first, whether they are episodes or their coordinates.
         first_batch=max(32, min(128, 400 // axes)),
         batch=max(64, min(256, 1600 // axes)),
+        horizon=max(20, min(problem.horizon, round(1.5 * problem.answer_space.dim))),
     )
-    return Choice(config, (why_memory, why_actor))
+    return Choice(config, (plan.why, why_actor))
 
 
 def paper(problem: Problem) -> Choice:

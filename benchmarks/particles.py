@@ -1,0 +1,122 @@
+"""The particle agent on one cell of the paper: accuracy and queries on fresh tasks, without any training.
+
+    python benchmarks/particles.py --problem ackley --dim 3 --epsilon 0.2 --noise 0.05 --episodes 600
+
+Every episode is played to the horizon without stopping. The threshold kappa is chosen on one half of
+the episodes and judged on the other.
+"""
+
+import argparse
+import json
+import time
+
+import torch
+
+from cicpe.agents.particles import ParticleAgent, ParticleConfig
+from cicpe.agents.stopping import ConfidenceStop
+from cicpe.certification.thresholds import KAPPAS, confidence_stops
+from cicpe.evaluation.evaluate import mean_interval, proportion_interval
+from cicpe.problems import HiddenTasks, make_problem
+
+
+def play(agent: ParticleAgent, hidden: HiddenTasks, rng: torch.Generator) -> tuple[torch.Tensor, torch.Tensor, dict]:
+    """Loss and confidence at every prefix."""
+    losses, confidences = [], []
+    lowest = {"acceptance": 1.0, "distinct": 1.0}
+    state = agent.begin(hidden.context)
+    for t in range(agent.horizon + 1):
+        proposal = agent.propose(state, rng)
+        losses.append(hidden.loss(proposal.recommendation))
+        confidences.append(proposal.confidence)
+        if t < agent.horizon:
+            state = agent.observe(state, proposal.query, hidden.observe(proposal.query, rng))
+            lowest["acceptance"] = min(lowest["acceptance"], float(state.cloud.acceptance_B.min()))
+            lowest["distinct"] = min(lowest["distinct"], float(state.cloud.distinct_B.min()))
+    return torch.stack(losses, dim=1), torch.stack(confidences, dim=1), lowest
+
+
+def judge(loss: torch.Tensor, confidence: torch.Tensor, epsilon: float, delta: float) -> dict:
+    """Chooses kappa on the even episodes, as low as accuracy 1 - delta allows, and judges it on the odd ones."""
+    success = loss <= epsilon
+    chosen = 0
+    stops = torch.stack(confidence_stops(confidence))  # kappa x episode
+    at = success.T.gather(0, stops)  # kappa x episode
+    even = torch.arange(len(loss)) % 2 == 0
+    ok = at[:, even].double().mean(dim=1) >= 1 - delta
+    failed = (~ok).nonzero()
+    chosen = (int(failed[0, 0]) if len(failed) else len(ok)) - 1
+    everything = {
+        f"kappa_{k}": [round(float(at[i].double().mean()), 3), round(float(stops[i].float().mean()), 2)]
+        for k in (0.7, 0.75, 0.8, 0.85, 0.9)
+        for i in [int((KAPPAS - k).abs().argmin())]
+    }
+    if chosen < 0:
+        return {"kappa": None, "final_accuracy": float(success[:, -1].double().mean()), **everything}
+    queries, correct = stops[chosen, ~even], at[chosen, ~even]
+    every = at.double().mean(dim=1)
+    last = int((every >= 1 - delta).nonzero()[-1]) if bool((every >= 1 - delta).any()) else 0
+    return {
+        "kappa": round(float(KAPPAS[chosen]), 4),
+        "accuracy": round(float(correct.double().mean()), 4),
+        "accuracy_ci": proportion_interval(int(correct.sum()), len(correct)),
+        "mean_queries": round(float(queries.float().mean()), 2),
+        "mean_queries_ci": mean_interval(queries),
+        "truncated": float((queries == loss.shape[1] - 1).double().mean()),
+        "mean_confidence_at_stop": float(confidence[~even].gather(1, queries[:, None]).mean()),
+        "all_episodes_at_target": [round(float(every[last]), 3), round(float(stops[last].float().mean()), 2)],
+        **everything,
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--problem", default="ackley")
+    parser.add_argument("--dim", type=int, default=3)
+    parser.add_argument("--epsilon", type=float, default=0.2)
+    parser.add_argument("--noise", type=float, default=0.05)
+    parser.add_argument("--delta", type=float, default=0.1)
+    parser.add_argument("--episodes", type=int, default=600)
+    parser.add_argument("--horizon", type=int, default=20)
+    parser.add_argument("--chunk", type=int, default=300)
+    parser.add_argument("--seed", type=int, default=77)
+    parser.add_argument("--likelihood", choices=("exact", "learned"), default="exact")
+    parser.add_argument("--fit-seconds", type=float, default=90.0)
+    parser.add_argument("--set", action="append", default=[], metavar="FIELD=VALUE", help="a field of ParticleConfig")
+    given = parser.parse_args()
+    problem = make_problem(given.problem, dim=given.dim, noise=given.noise)
+    config = ParticleConfig.model_validate(dict(pair.split("=") for pair in given.set))
+    learned = None
+    if given.likelihood == "learned":
+        from cicpe.agents.likelihood import fit_likelihood
+
+        learned = fit_likelihood(problem, seconds=given.fit_seconds, seed=given.seed)
+    stop = ConfidenceStop(lambda context: torch.full((len(context),), 2.0))
+    agent = ParticleAgent(problem, given.epsilon, stop, given.horizon, config, learned)
+    rng = torch.Generator().manual_seed(given.seed)
+    began = time.perf_counter()
+    parts = []
+    for begin in range(0, given.episodes, given.chunk):
+        hidden = HiddenTasks.draw(problem, min(given.chunk, given.episodes - begin), rng)
+        parts.append(play(agent, hidden, rng))
+    seconds = time.perf_counter() - began
+    one = HiddenTasks.draw(problem, 1, rng)
+    began = time.perf_counter()
+    play(agent, one, rng)
+    alone = time.perf_counter() - began
+    loss, confidence = (torch.cat([part[i] for part in parts]) for i in range(2))
+    health = {name: min(part[2][name] for part in parts) for name in parts[0][2]}
+    cell = {name: getattr(given, name) for name in ("problem", "dim", "epsilon", "noise", "episodes", "likelihood")}
+    result = {
+        **cell,
+        "set": given.set,
+        **judge(loss, confidence, given.epsilon, given.delta),
+        "worst": health,
+        "ms_per_query": round(1e3 * seconds / given.episodes / given.horizon, 2),
+        "ms_per_query_alone": round(1e3 * alone / given.horizon, 1),
+        "seconds": round(seconds, 1),
+    }
+    print(json.dumps(result))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,76 @@
+"""One-step lookahead on particles: which query's observation would tell most about the target.
+
+Nothing is assumed of the problem but that observations can be simulated. Particles whose simulated
+observations of a query are neighbours would remain neighbours in weight were that observation made, so
+a particle and its neighbour are two draws from the posterior that the query leads to. A good query
+makes the two agree on the target.
+"""
+
+from typing import Literal
+
+import torch
+from jaxtyping import Float
+from torch import Generator, Tensor
+
+from cicpe.spaces import Space
+
+QueryRule = Literal["agreement", "entropy", "variance", "disagreement", "thompson", "greedy"]
+LAGS = (1, 2, 3)
+"""Which neighbours are compared."""
+
+
+def candidate_queries(
+    space: Space, n: int, target_BMX: Tensor | None, recommendation_BX: Tensor, rng: Generator
+) -> Float[Tensor, "batch n query"]:
+    """Candidates: particles' targets, points about the recommendation, and uniform ones."""
+    batch = len(recommendation_BX)
+    uniform = space.sample(n, rng).expand(batch, -1, -1)
+    if target_BMX is None:
+        return uniform
+    third = n // 3
+    targets = target_BMX[:, :third]
+    # Particles differ from the recommendation by as much as is still unknown.
+    difference = target_BMX[:, third : 2 * third] - recommendation_BX[:, None]
+    length = 3 * torch.rand((difference.shape[1], 1), generator=rng)
+    noise = torch.randn((difference.shape[1], difference.shape[2]), generator=rng)
+    size = torch.linalg.vector_norm(difference, dim=-1, keepdim=True) / difference.shape[-1] ** 0.5
+    about = space.project(recommendation_BX[:, None] + length * size * noise)
+    rest = n - 1 - targets.shape[1] - about.shape[1]
+    return torch.cat([recommendation_BX[:, None], targets, about, uniform[:, :rest]], dim=1)
+
+
+def score_queries(
+    rule: QueryRule,
+    observed_BKMY: Float[Tensor, "batch query particle observation"],
+    target_BMX: Float[Tensor, "batch particle answer"],
+    epsilon: float,
+) -> Float[Tensor, "batch query"]:
+    """How much each query would tell, by simulated observations of every particle; more is better."""
+    if rule == "disagreement":
+        return observed_BKMY.var(dim=2).sum(dim=-1)
+    squared = _neighbour_distances(observed_BKMY, target_BMX)
+    if rule == "variance":
+        return -squared.mean(dim=-1)
+    if rule == "entropy":
+        return -torch.log(squared + (0.1 * epsilon) ** 2).mean(dim=-1)
+    return (1 / (1 + squared / epsilon**2)).mean(dim=-1)
+
+
+def _neighbour_distances(observed_BKMY: Tensor, target_BMX: Tensor) -> Float[Tensor, "batch query pair"]:
+    """Squared distances between the targets of particles with neighbouring observations."""
+    batch, k, m, y = observed_BKMY.shape
+    if y == 1:
+        order_BKM = observed_BKMY[..., 0].argsort(dim=-1)
+        pairs = [(order_BKM[..., lag:], order_BKM[..., :-lag]) for lag in LAGS]
+        one, two = (torch.cat(side, dim=-1) for side in zip(*pairs, strict=True))
+    else:
+        apart = torch.cdist(observed_BKMY.flatten(0, 1), observed_BKMY.flatten(0, 1)).view(batch, k, m, m)
+        apart.diagonal(dim1=-2, dim2=-1).fill_(torch.inf)
+        two = apart.topk(len(LAGS), dim=-1, largest=False).indices.flatten(-2)
+        one = torch.arange(m).repeat_interleave(len(LAGS)).expand(batch, k, -1)
+
+    def at(index_BKL: Tensor) -> Tensor:
+        flat = index_BKL.flatten(1)[..., None].expand(-1, -1, target_BMX.shape[-1])
+        return target_BMX.gather(1, flat).view(*index_BKL.shape, -1)
+
+    return (at(one) - at(two)).square().sum(dim=-1)

@@ -1,0 +1,293 @@
+"""The particle agent: a posterior over the task's parameters by sequential Monte Carlo, without training.
+
+For problems that say what their hidden parameters are (``parameter_space``, ``parameters`` and
+``from_parameters``) and have a likelihood, given or learned (``cicpe.agents.likelihood``). Its confidence
+is the largest share of particles that one answer succeeds on, and that answer is its recommendation.
+"""
+
+import warnings
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import NamedTuple, final
+
+import torch
+from jaxtyping import Float
+from pydantic import Field
+from torch import Generator, Tensor
+
+from cicpe import trees
+from cicpe.agents.base import Agent, Proposal
+from cicpe.agents.lookahead import QueryRule, candidate_queries, score_queries
+from cicpe.agents.smc import (
+    ROWS,
+    Cloud,
+    LogLikelihood,
+    Model,
+    effective_size,
+    log_likelihoods,
+    resample,
+    settle,
+    weights,
+)
+from cicpe.agents.stopping import StopRule, StopView
+from cicpe.errors import InvalidInput
+from cicpe.networks.base import Config
+from cicpe.problems import Problem, Task
+
+
+class DegenerateParticles(RuntimeWarning):
+    """The particles no longer stand for the posterior: confidence is not to be trusted."""
+
+
+@final
+class ParticleConfig(Config):
+    """Sizes of the sampler and the query rule."""
+
+    particles: int = Field(default=1024, ge=8)
+    """How many particles an episode has once it is under way."""
+    prior_particles: int = Field(default=16384, ge=8)
+    """How many it starts with: the first few observations only weight them."""
+    prior_steps: int = Field(default=2, ge=1)
+    """After how many observations the prior's particles are resampled."""
+    moves: int = Field(default=6, ge=1)
+    """Metropolis moves after each resampling."""
+    ess_threshold: float = Field(default=0.5, gt=0, lt=1)
+    """Share of effective particles below which an episode is resampled; tempering keeps it above."""
+    global_share: float = Field(default=0.03, ge=0, lt=0.3)
+    """Share of moves that are fresh draws from the prior."""
+    powers: int = Field(default=40, ge=1)
+    """The most tempering powers an observation."""
+    query: QueryRule = "agreement"
+    """How the next query is chosen."""
+    candidates: int = Field(default=48, ge=4)
+    """Queries that are compared."""
+    lookahead_particles: int = Field(default=256, ge=8)
+    """Particles that they are compared on."""
+    seed: int = Field(default=0, ge=0, le=2**31)
+    """Seed of the sampler. Episodes share its random numbers and are otherwise independent."""
+
+
+class ParticleState(NamedTuple):
+    """The particles of every episode, and its calibrated threshold."""
+
+    cloud: Cloud
+    threshold_B: Float[Tensor, " batch"]
+
+
+@final
+@dataclass(frozen=True)
+class ParticleAgent(Agent):
+    """Believes in particles, queries what would tell most, stops by its stop rule."""
+
+    problem: Problem
+    epsilon: float
+    stop_rule: StopRule
+    horizon: int
+    config: ParticleConfig = field(default_factory=ParticleConfig)
+    log_likelihood: LogLikelihood | None = None
+    """In place of the problem's own."""
+
+    def __post_init__(self) -> None:
+        name = type(self.problem).__name__
+        if self.problem.parameter_space is None:
+            raise InvalidInput("problem", name, "a problem that sets parameter_space, parameters and from_parameters")
+        if self.log_likelihood is None and not self.problem.has_likelihood:
+            raise InvalidInput("problem", name, "a problem with a log_likelihood; see cicpe.agents.likelihood")
+        if self.stop_rule.needs_go_value:
+            raise InvalidInput("stop_rule", type(self.stop_rule).__name__, "a rule that goes by confidence")
+
+    def task(self, unit: Float[Tensor, "n parameter"], context: Float[Tensor, "n context"]) -> Task:
+        """The tasks of particles."""
+        assert self.problem.parameter_space is not None
+        return self.problem.from_parameters(self.problem.parameter_space.from_unit(unit), context)
+
+    @cached_property
+    def model(self) -> Model:
+        """Prior and likelihood, as the sampler takes them."""
+        problem, space = self.problem, self.problem.parameter_space
+        assert space is not None
+
+        def prior(n: int, rng: Generator) -> Tensor:
+            return space.to_unit(problem.parameters(problem.sample(n, rng)))
+
+        def log_prior(unit: Tensor) -> Tensor:
+            return problem.log_prior(space.from_unit(unit))
+
+        return Model(prior, log_prior, self.task, self.log_likelihood or problem.log_likelihood)
+
+    def begin(self, context: Float[Tensor, "batch context"]) -> ParticleState:
+        batch, n = len(context), max(self.config.prior_particles, self.config.particles)
+        with torch.no_grad():
+            unit = self.model.prior(n, torch.Generator().manual_seed(self.config.seed))
+            log_prior = self.model.log_prior(unit)
+        zeros = torch.zeros(batch, n)
+        cloud = Cloud(
+            unit_BNP=unit.expand(batch, -1, -1),
+            log_prior_BN=log_prior.expand(batch, -1),
+            log_settled_BN=zeros,
+            log_pending_BN=zeros,
+            settled_B=torch.zeros(batch, dtype=torch.long),
+            scale_B=torch.ones(batch),
+            acceptance_B=torch.ones(batch),
+            distinct_B=torch.ones(batch),
+            context_BC=context,
+            query_BTQ=torch.zeros(batch, 0, self.problem.query_space.dim),
+            observation_BTY=torch.zeros(batch, 0, self.problem.observation_dim),
+        )
+        return ParticleState(cloud, self.stop_rule.threshold(context))
+
+    def observe(
+        self,
+        state: ParticleState,
+        query: Float[Tensor, "batch query"],
+        observation: Float[Tensor, "batch observation"],
+    ) -> ParticleState:
+        config, old = self.config, state.cloud
+        cloud = old._replace(
+            query_BTQ=torch.cat([old.query_BTQ, query[:, None]], dim=1),
+            observation_BTY=torch.cat([old.observation_BTY, observation[:, None]], dim=1),
+        )
+        steps = cloud.query_BTQ.shape[1]
+        with torch.no_grad():
+            _, latest = log_likelihoods(self.model, cloud.unit_BNP, cloud, first=steps - 1)
+            cloud = cloud._replace(log_pending_BN=cloud.log_pending_BN + latest)
+            floor = config.ess_threshold * config.particles
+            if steps < config.prior_steps:
+                return state._replace(cloud=cloud)
+            shrinks = cloud.unit_BNP.shape[1] > config.particles
+            due = (effective_size(cloud.log_pending_BN) < floor) | shrinks
+            if bool(due.any()):
+                settled = settle(
+                    self.model,
+                    trees.select(cloud, due),
+                    config.particles,
+                    floor,
+                    config.moves,
+                    config.global_share,
+                    config.powers,
+                    seed=1 + config.seed + steps * (config.powers + 1),
+                )
+                _warn_if_degenerate(settled)
+                cloud = settled if bool(due.all()) else _merge(cloud, due, settled)
+        return state._replace(cloud=cloud)
+
+    def propose(self, state: ParticleState, rng: Generator) -> Proposal:
+        with torch.no_grad():
+            return self._propose(state, rng)
+
+    def _propose(self, state: ParticleState, rng: Generator) -> Proposal:
+        view = self._view(state.cloud)
+        batch = len(view.unit_BNP)
+        many = max(1, ROWS // (self.config.candidates * self.config.lookahead_particles))
+        parts = []
+        for begin in range(0, batch, 8 * many):
+            some = trees.select(view, torch.arange(begin, min(batch, begin + 8 * many)))
+            recommendation, confidence = self._recommend(some)
+            query = self._query(some, recommendation, rng)
+            mean = (some.weight_BN[..., None] * some.target_BNX).sum(dim=1, keepdim=True)
+            variance = (some.weight_BN[..., None] * (some.target_BNX - mean).square()).sum(dim=1)
+            parts.append((query, recommendation, confidence, variance.clamp_min(0).sqrt()))
+        query, recommendation, confidence, std = (torch.cat(column) for column in zip(*parts, strict=True))
+        time = torch.full((batch,), state.cloud.query_BTQ.shape[1])
+        seen = StopView(time, confidence, confidence, torch.zeros_like(confidence))
+        return Proposal(query, self.stop_rule.decide(seen, state.threshold_B), recommendation, confidence, std)
+
+    def _view(self, cloud: Cloud) -> "View":
+        """``particles`` weighted particles with their targets, whatever the size of the cloud."""
+        unit, weight = cloud.unit_BNP, weights(cloud)
+        n = self.config.particles
+        if unit.shape[1] > n:
+            rng = torch.Generator().manual_seed(self.config.seed)
+            ancestor = resample(cloud.log_pending_BN, n, rng)
+            unit = unit.gather(1, ancestor[..., None].expand(-1, -1, unit.shape[-1]))
+            weight = torch.full(unit.shape[:2], 1 / n)
+        context = cloud.context_BC.repeat_interleave(n, dim=0)
+        target = self.problem.target(self.task(unit.flatten(0, 1), context))
+        return View(unit, weight, target.reshape(len(unit), n, -1), cloud.context_BC)
+
+    def _recommend(self, view: "View") -> tuple[Tensor, Tensor]:
+        """The answer with the largest mass of particles within epsilon, and that mass, by mean shift."""
+        space = self.problem.answer_space
+        n = view.target_BNX.shape[1]
+        first = torch.linspace(0, n - 1, min(n, 32)).long()
+        mean_B1X = space.project((view.weight_BN[..., None] * view.target_BNX).sum(dim=1, keepdim=True))
+        answer_BKX = torch.cat([mean_B1X, view.target_BNX[:, first]], dim=1)
+        hits_BKN = self._succeeds(view, answer_BKX)
+        for _ in range(3):
+            mass_BK = torch.einsum("bkn,bn->bk", hits_BKN, view.weight_BN)
+            best = mass_BK.topk(4, dim=1).indices
+            weight = hits_BKN.gather(1, best[..., None].expand(-1, -1, n)) * view.weight_BN[:, None]
+            total = weight.sum(dim=-1, keepdim=True)
+            shifted = torch.einsum("bkn,bnx->bkx", weight, view.target_BNX) / total.clamp_min(1e-12)
+            old = answer_BKX.gather(1, best[..., None].expand(-1, -1, answer_BKX.shape[-1]))
+            shifted = torch.where(total > 1e-12, space.project(shifted), old)
+            answer_BKX = torch.cat([old, shifted], dim=1)
+            hits_BKN = self._succeeds(view, answer_BKX)
+        mass_BK = torch.einsum("bkn,bn->bk", hits_BKN, view.weight_BN)
+        confidence, best = mass_BK.max(dim=1)
+        return answer_BKX[torch.arange(len(best)), best], confidence.clamp(0, 1)
+
+    def _succeeds(self, view: "View", answer_BKX: Tensor) -> Float[Tensor, "batch answer particle"]:
+        """Whether each answer succeeds on each particle, as 0 or 1."""
+        if self.problem.has_distance_loss:
+            loss = self.problem.answer_space.distance(answer_BKX[:, :, None], view.target_BNX[:, None])
+        else:
+            batch, many = answer_BKX.shape[:2]
+            n, p = view.unit_BNP.shape[1:]
+            unit = view.unit_BNP[:, None].expand(-1, many, -1, -1).reshape(-1, p)
+            context = view.context_BC.repeat_interleave(many * n, dim=0)
+            answer = answer_BKX[:, :, None].expand(-1, -1, n, -1).flatten(0, 2)
+            loss = self.problem.loss(self.task(unit, context), answer).view(batch, many, n)
+        return (loss <= self.epsilon).float()
+
+    def _query(self, view: "View", recommendation: Tensor, rng: Generator) -> Tensor:
+        config = self.config
+        same = self.problem.query_space == self.problem.answer_space
+        if config.query == "greedy" and same:
+            return recommendation
+        m = min(config.lookahead_particles, view.unit_BNP.shape[1])
+        chosen = resample(view.weight_BN.clamp_min(1e-30).log(), m, rng)[:, torch.randperm(m, generator=rng)]
+        unit = view.unit_BNP.gather(1, chosen[..., None].expand(-1, -1, view.unit_BNP.shape[-1]))
+        target = view.target_BNX.gather(1, chosen[..., None].expand(-1, -1, view.target_BNX.shape[-1]))
+        if config.query == "thompson" and same:
+            return target[:, 0]
+        candidates = candidate_queries(
+            self.problem.query_space, config.candidates, target if same else None, recommendation, rng
+        )
+        batch, k, q = candidates.shape
+        task = self.task(
+            unit[:, None].expand(-1, k, -1, -1).reshape(batch * k * m, -1),
+            view.context_BC.repeat_interleave(k * m, dim=0),
+        )
+        observed = self.problem.observe(task, candidates.repeat_interleave(m, dim=1).flatten(0, 1), rng)
+        score = score_queries(config.query, observed.reshape(batch, k, m, -1), target, self.epsilon)
+        return candidates[torch.arange(batch), score.argmax(dim=1)]
+
+
+class View(NamedTuple):
+    """Particles as proposals look at them."""
+
+    unit_BNP: Float[Tensor, "batch particle parameter"]
+    weight_BN: Float[Tensor, "batch particle"]
+    target_BNX: Float[Tensor, "batch particle answer"]
+    context_BC: Float[Tensor, "batch context"]
+
+
+def _merge(cloud: Cloud, due: Tensor, settled: Cloud) -> Cloud:
+    def put(old: Tensor, new: Tensor) -> Tensor:
+        return old.index_copy(0, due.nonzero()[:, 0], new)
+
+    return trees.map_leaves(put, cloud, settled)
+
+
+def _warn_if_degenerate(cloud: Cloud) -> None:
+    bad = (cloud.acceptance_B < 0.01) | (cloud.distinct_B < 0.2)
+    if bool(bad.any()):
+        worst = int(torch.where(bad, cloud.distinct_B, 2.0).argmin())
+        warnings.warn(
+            f"{int(bad.sum())} of {len(bad)} episodes have degenerate particles (in the worst, {cloud.distinct_B[worst]:.0%} "
+            f"are distinct and {cloud.acceptance_B[worst]:.1%} of moves are accepted): more particles or more moves, "
+            "or a likelihood that allows for model error",
+            DegenerateParticles,
+            stacklevel=3,
+        )
