@@ -83,13 +83,13 @@ def train(
     problem = make_problem(problem) if isinstance(problem, str) else problem
     if minutes is None and updates is None:
         minutes = 5.0
-    choice = choose(recipe, problem)
-    config = _configured(choice.config, problem.default_epsilon if epsilon is None else epsilon, actor, settings)
+    choice = choose(recipe, problem, actor)
+    config = _configured(choice.config, problem.default_epsilon if epsilon is None else epsilon, settings)
     budget = Budget(minutes, updates)
     if minutes is not None:
         budget = replace(budget, minutes=minutes * (1 - CALIBRATION_SHARE))
     trainer = Trainer(problem, config, budget, seed)
-    watcher.on_choice(tuple(why for why in choice.reasons if actor is None or not why.startswith("actor ")))
+    watcher.on_choice(choice.reasons)
 
     folder = None if out is None else Path(out)
     spec = spec_of(problem)
@@ -152,15 +152,12 @@ def train(
 def _configured(
     config: TrainingConfig,
     epsilon: tuple[float, float] | float,
-    actor: str | None,
     settings: dict[str, Any] | None,
 ) -> TrainingConfig:
     low, high = epsilon if isinstance(epsilon, tuple | list) else (epsilon, epsilon)
     if not 0 < low <= high:
         raise InvalidInput("epsilon", epsilon, "a positive number, or a low and a high one with low <= high")
     changes: dict[str, Any] = {"epsilon": (float(low), float(high)), **(settings or {})}
-    if actor is not None:
-        changes["actor"] = actor
     try:
         return TrainingConfig.model_validate(config.model_dump() | changes)
     except ValidationError as error:

@@ -40,6 +40,8 @@ class Policy(NamedTuple):
     mean_unit: Float[Tensor, "batch prefix query"]
     log_std_unit: Float[Tensor, "batch prefix query"]
     """The spread of its draws: learnt, or the exploration noise of a deterministic actor."""
+    raw: Float[Tensor, "batch prefix query"]
+    """What the tanh was given: far from zero it saturates, and no gradient comes back."""
 
 
 @final
@@ -82,9 +84,9 @@ class ActorHead(nn.Module):
         if isinstance(self.query_space, Sphere):
             mean = self.query_space.project(mean)
         if not self.config.gaussian:
-            return Policy(mean, torch.full_like(mean, max(self.config.exploration, 1e-12)).log())
+            return Policy(mean, torch.full_like(mean, max(self.config.exploration, 1e-12)).log(), out[0])
         start = log_std_BPX if self.relative else torch.full_like(mean, -1.0)
-        return Policy(mean, (start + out[1]).clamp(*LOG_STD))
+        return Policy(mean, (start + out[1]).clamp(*LOG_STD), out[0])
 
     def draw(self, policy: Policy, noise: Tensor, scale: Tensor | float = 1.0) -> Float[Tensor, "batch prefix query"]:
         """A query of the policy, its spread multiplied by ``scale`` (0: the mean), in the query space."""

@@ -261,7 +261,8 @@ class Trainer:
         policy = self.network.policy(belief, features)
         noise = torch.randn(policy.mean_unit.shape, generator=self.rng)
         query = actor.draw(policy, noise, float(actor.config.gaussian))
-        loss = -self.network.go_values(belief.state, belief, features, query, goal.cost)[..., 0]
+        value = self.network.go_values(belief.state, belief, features, query, goal.cost)[..., 0]
+        loss = losses.saturation(policy) - value
         if self.config.actor_kl > 0:
             toward = moments(belief.posterior, self.problem.answer_space)
             loss = loss + self.config.actor_kl * losses.imitation(*toward, policy)

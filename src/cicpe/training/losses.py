@@ -10,6 +10,11 @@ from cicpe.networks.posteriors import Posterior
 from cicpe.spaces import Space, Sphere
 from cicpe.training.config import PrefixMixture
 
+KNEE = 1.5
+"""Where a tanh counts as saturating: at nine tenths of its way."""
+SATURATION = 0.01
+"""Weight of that: enough to turn back a query that the critic has stopped asking for."""
+
 
 def prefix_weights(
     length: Int[Tensor, " batch"], stop_time: Float[Tensor, " batch"], prefixes: int, mixture: PrefixMixture
@@ -89,3 +94,11 @@ def imitation(
     ratio = 2 * (log_std - policy.log_std_unit)
     apart = (mean - policy.mean_unit) * torch.exp(-policy.log_std_unit)
     return ((ratio.exp() + apart.square() - ratio - 1) / 2).sum(dim=-1)
+
+
+def saturation(policy: Policy) -> Float[Tensor, "batch prefix"]:
+    """A small price on saturating the actor's tanh, from which no critic could call it back.
+
+    sum_i max(|raw_i| - KNEE, 0)^2, times its weight.
+    """
+    return SATURATION * (policy.raw.abs() - KNEE).clamp_min(0).square().sum(dim=-1)

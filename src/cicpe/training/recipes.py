@@ -1,8 +1,9 @@
 """Recipes: training configurations with a name, chosen for a problem by its properties."""
 
 from collections.abc import Callable, Mapping
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, cast, get_args
 
+from cicpe.agents.actors import ActorName
 from cicpe.errors import InvalidInput
 from cicpe.networks.attention import AttentionConfig
 from cicpe.networks.axis import AxisConfig
@@ -48,38 +49,49 @@ def _memory_for(problem: Problem, facts: Structure) -> _Plan:
     return _Plan(RecurrentConfig(hidden=96), 3e-3, "memory gru: nothing seen suggests more structure")
 
 
-def fast(problem: Problem) -> Choice:
+def _actor_for(facts: Structure, memory: MemoryConfig) -> tuple[ActorName, str]:
+    """The rule for queries that fits the problem and its belief."""
+    if isinstance(memory, RegressionConfig) and memory.features == "linear":
+        return "ucb", "of a linear function, the direction that is least known says most"
+    if facts.same_spaces:
+        return "ts", "queries and answers share a space, so a plausible answer is a query"
+    if isinstance(memory, RegressionConfig):
+        return "ucb", "queries and answers differ, and the memory knows where the function may be high"
+    return "uniform", "queries and answers differ, and the memory holds no function"
+
+
+def _query_scales(actor: ActorName, memory: MemoryConfig) -> tuple[float, ...]:
+    """Spreads (or, for ucb, weights of the standard deviation) to train with; calibration picks the best."""
+    match actor:
+        case "ucb":
+            linear = isinstance(memory, RegressionConfig) and memory.features == "linear"
+            return (3.0, 30.0, 1000.0) if linear else (1.0, 1.5, 2.0, 2.5)
+        case "ts" | "ttps" | "td3":
+            return (0.0, 0.0, 0.5, 1.0)
+    return (1.0,)
+
+
+def fast(problem: Problem, actor: ActorName | None = None) -> Choice:
     """The default: every prefix in one pass, calibrated stop head, lambda-returns, shared memory."""
     facts = structure_of(problem)
     plan = _memory_for(problem, facts)
-    if facts.linear and isinstance(plan.memory, RegressionConfig):
-        actor: Literal["ts", "ucb", "uniform"] = "ucb"
-        scales: tuple[float, ...] = (3.0, 30.0, 1000.0)
-        why_actor = "actor ucb: of a linear function, the direction that is least known says most"
-    elif facts.same_spaces:
-        actor, scales = "ts", (0.0, 0.0, 0.5, 1.0)
-        why_actor = "actor ts: queries and answers share a space, so a plausible answer is a query"
-    elif isinstance(plan.memory, RegressionConfig):
-        actor, scales = "ucb", (1.0, 1.5, 2.0, 2.5)
-        why_actor = "actor ucb: queries and answers differ, and the memory knows where the function may be high"
-    else:
-        actor, scales = "uniform", (1.0,)
-        why_actor = "actor uniform: queries and answers differ, and the memory holds no function"
+    chosen, why = _actor_for(facts, plan.memory)
+    reasons = (plan.why, f"actor {chosen}: {why}" if actor is None else f"actor {actor}: as asked")
     axes = problem.answer_space.dim if isinstance(plan.memory, AxisConfig) else 1
     config = TrainingConfig(
         network=NetworkConfig(memory=plan.memory, critic=CriticConfig(twin=False)),
-        actor=actor,
-        query_scales=scales,
+        actor=actor or chosen,
+        query_scales=_query_scales(actor or chosen, plan.memory),
         learning_rate=plan.learning_rate,
         # A few hundred sequences an update at first, whether they are episodes or their coordinates.
         first_batch=max(32, min(128, 400 // axes)),
         batch=max(64, min(256, 1600 // axes)),
         horizon=max(20, min(problem.horizon, round(1.5 * problem.answer_space.dim))),
     )
-    return Choice(config, (plan.why, why_actor))
+    return Choice(config, reasons)
 
 
-def paper(problem: Problem) -> Choice:
+def paper(problem: Problem, actor: ActorName | None = None) -> Choice:
     """The appendix as written: sampled prefixes, one-step TD, sampled reward, dual cost, own memories."""
     same = problem.query_space == problem.answer_space
     config = TrainingConfig(
@@ -89,7 +101,7 @@ def paper(problem: Problem) -> Choice:
             critic=CriticConfig(hidden=128, twin=True),
             shared_memory=False,
         ),
-        actor="ts" if same else "uniform",
+        actor=actor or ("ts" if same else "uniform"),
         first_batch=128,
         batch=128,
         updates_per_rollout=4,
@@ -113,14 +125,16 @@ def paper(problem: Problem) -> Choice:
     return Choice(config, ("recipe paper: the published algorithm, for comparison",))
 
 
-RECIPES: Mapping[str, Callable[[Problem], Choice]] = {"fast": fast, "paper": paper}
+RECIPES: Mapping[str, Callable[[Problem, ActorName | None], Choice]] = {"fast": fast, "paper": paper}
 
 
-def choose(recipe: str, problem: Problem) -> Choice:
-    """The named recipe for a problem."""
+def choose(recipe: str, problem: Problem, actor: str | None = None) -> Choice:
+    """The named recipe for a problem, with its own choice of actor or the one asked for."""
     if recipe not in RECIPES:
         raise InvalidInput("recipe", recipe, f"one of {', '.join(RECIPES)}")
-    return RECIPES[recipe](problem)
+    if actor is not None and actor not in get_args(ActorName):
+        raise InvalidInput("actor", actor, f"one of {', '.join(get_args(ActorName))}")
+    return RECIPES[recipe](problem, cast(ActorName | None, actor))
 
 
 __all__ = ["RECIPES", "Choice", "choose", "fast", "paper"]
