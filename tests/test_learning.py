@@ -161,7 +161,7 @@ def test_a_seed_fixes_the_model_and_the_global_generator_is_left_alone() -> None
 # The golden curve: a refactor reproduces it; a change of the algorithm changes it, and says so in its commit.
 # To write it anew: python tests/test_learning.py
 
-GOLDEN: dict[str, list[tuple[float, float, float]]] = {
+GOLDEN: dict[str, list[tuple[float, ...]]] = {
     "fast": [
         (1.00045, 1.38485, 0.143338, 0),
         (1.24462, 1.36625, 0.127083, 0),

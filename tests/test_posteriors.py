@@ -253,7 +253,7 @@ def two_modes(n: int, seed: int = 0) -> Tensor:
 @pytest.fixture(scope="module")
 def bimodal() -> dict[str, Posterior]:
     configs: list[PosteriorConfig] = [GaussianConfig(), MixtureConfig(), GridConfig()]
-    return {config.kind: fitted(config, two_modes(300 * 128), 300) for config in configs}
+    return {config.kind: fitted(config, two_modes(200 * 128), 200) for config in configs}
 
 
 def test_a_mixture_finds_both_modes(bimodal: dict[str, Posterior]) -> None:
@@ -283,7 +283,7 @@ def test_its_recommendation_succeeds_half_of_the_time_and_the_mean_never(bimodal
 
 def test_the_grid_finds_a_density_that_is_not_gaussian() -> None:
     """A triangle on [-1, 0.5]: p(x) proportional to x + 1, then nothing."""
-    posterior = fitted(GridConfig(), 1.5 * torch.rand(300 * 256, generator=make_rng()).sqrt() - 1, 300)
+    posterior = fitted(GridConfig(), 1.5 * torch.rand(200 * 256, generator=make_rng()).sqrt() - 1, 200)
     x = torch.linspace(-1, 0.5, 3002)[1:-1]
     density = (x + 1) / 1.5**2 * 2
     divergence = float((density * (density.log() + posterior.nll(x[:, None, None])[:, 0])).mean() * 1.5)
@@ -323,7 +323,7 @@ def success_at_the_horizon(config: PosteriorConfig, seed: int = 0) -> float:
         horizon=3,
         adapt_horizon=False,
     )
-    trainer = Trainer(problem, training, Budget(updates=120), seed=seed)
+    trainer = Trainer(problem, training, Budget(updates=100), seed=seed)
     while trainer.progress < 1:
         trainer.iterate()
     never = ConfidenceStop(lambda context: torch.full((len(context),), 2.0))

@@ -65,7 +65,7 @@ class GridPosterior(Posterior):
 
     def nll(self, target: Float[Tensor, "*batch answer"]) -> Float[Tensor, "*batch"]:
         index = ((self.space.to_unit(target) + 1) / self.cell).long().clamp(0, self.logits.shape[-1] - 1)
-        index, _ = torch.broadcast_tensors(index, self.logits[..., 0])
+        index, _ = torch.broadcast_tensors(index, self.logits[..., 0])  # type: ignore[no-untyped-call]
         log_mass = self.logits.log_softmax(dim=-1).expand(*index.shape, -1).gather(-1, index[..., None])
         return math.log(self.cell) - log_mass[..., 0].mean(dim=-1)
 
