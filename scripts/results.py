@@ -1,7 +1,9 @@
 """Trains, measures and writes a page of docs/results: every cell of a family beside the paper and exact Bayes.
 
     python scripts/results.py train binary-search            # trains the zoo's models of the family, one core each
+    python scripts/results.py calibrate binary-search        # chooses their stop thresholds anew, on fresh episodes
     python scripts/results.py page binary-search             # measures every cell on fresh tasks and writes the page
+    python scripts/results.py readme                         # puts the summary of all pages into README.md
 
 `train` goes through the command line that users have; `page` through the library. Cells, the paper's
 figures and the goals come from benchmarks/targets.json.
@@ -19,6 +21,7 @@ from typing import Any
 import torch
 
 import cicpe
+from cicpe.api import recalibrate
 from cicpe.model import Model
 
 ROOT = Path(__file__).parent.parent
@@ -37,6 +40,7 @@ MINUTES = {
 }
 """Training budget of each zoo model, calibration included."""
 EPISODES, SEED = 4000, 20_000
+CALIBRATION_SEED = 1_000_003
 STOPS = ("confidence", "bellman")
 
 
@@ -68,6 +72,39 @@ def train(problem: str, dims: list[int]) -> None:
         (ZOO / name).mkdir(parents=True, exist_ok=True)
         for file in MODEL_FILES:
             shutil.copy2(run / file, ZOO / name / file)
+
+
+def calibrate(problem: str, dims: list[int]) -> None:
+    torch.set_num_threads(1)
+    for dim in dims:
+        name = f"{problem}-{dim}d"
+        recalibrate(cicpe.load(name), seed=CALIBRATION_SEED).save(ZOO / name)
+
+
+def readme() -> None:
+    """One line a family and dimension: the range of its cells' ratios, from the pages' own figures."""
+    lines = [
+        "| family | d | cells | accuracy | queries, ratio to the paper's best | ratio to exact Bayes | minutes to train |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for file in sorted((ROOT / "docs" / "results").glob("*.json")):
+        rows = json.loads(file.read_text())
+        if not isinstance(rows, list):
+            continue
+        for dim in sorted({row["dim"] for row in rows}):
+            some = [row for row in rows if row["dim"] == dim and "accuracy" in row["confidence"]]
+            paper = [row["confidence"]["mean_queries"] / row["paper_best_queries"] for row in some]
+            exact = [r["confidence"]["mean_queries"] / r["reference_queries"] for r in some if r["reference_queries"]]
+            accuracy = [row["confidence"]["accuracy"] for row in some]
+            lines.append(
+                f"| [{some[0]['problem']}](docs/results/{some[0]['problem']}.md) | {dim} | {len(some)} | "
+                f"{min(accuracy):.3f} to {max(accuracy):.3f} | {min(paper):.2f} to {max(paper):.2f} | "
+                f"{f'{min(exact):.2f} to {max(exact):.2f}' if exact else '?'} | {some[0]['minutes']:.1f} |"
+            )
+    path = ROOT / "README.md"
+    before, _, rest = path.read_text().partition("<!-- results -->")
+    _, _, after = rest.partition("<!-- /results -->")
+    path.write_text(f"{before}<!-- results -->\n" + "\n".join(lines) + f"\n<!-- /results -->{after}")
 
 
 def measure(problem: str, dims: list[int]) -> list[dict[str, Any]]:
@@ -109,7 +146,7 @@ def page(problem: str, rows: list[dict[str, Any]]) -> str:
         f"Written by `python scripts/results.py page {problem}` on {time.strftime('%Y-%m-%d')}: {EPISODES} fresh tasks a "
         f"cell (seed {SEED}), delta 0.1, one model a dimension for all its cells. Accuracy with its 95 % interval "
         "(Clopper-Pearson); queries are means with 95 % intervals. *Paper*: its best C-ICPE variant, one GPU run of 12 "
-        "hours a cell. *Exact Bayes*: an agent that knows the likelihood (DESIGN figures, +-10 %). A ratio below 1 is "
+        "hours a cell. *Exact Bayes*: an agent that knows the likelihood (figures from small samples, +-10 %). A ratio below 1 is "
         "fewer queries than theirs.",
         "",
         "| d | epsilon | noise | accuracy | queries | paper | ratio to paper | exact Bayes | ratio | goal | goal met |",
@@ -137,7 +174,12 @@ def page(problem: str, rows: list[dict[str, Any]]) -> str:
     lines += ["", "## How they were trained", "", "On one core, calibration included:", "", "```"]
     for dim in dims:
         lines.append(" ".join(train_command(problem, dim, Path("DIR"))))
-    lines += ["```", "", "| model | minutes (wall-clock) | weights sha256 |", "|---|---|---|"]
+    lines += ["```", ""]
+    lines += [
+        f"The thresholds of the stop rules were then chosen by `python scripts/results.py calibrate {problem}`.",
+        "",
+    ]
+    lines += ["| model | minutes (wall-clock) | weights sha256 |", "|---|---|---|"]
     for dim in dims:
         row = next(row for row in rows if row["dim"] == dim)
         lines.append(f"| {problem}-{dim}d | {row['minutes']:.1f} | {row['sha256'][:16]} |")
@@ -163,13 +205,17 @@ def cell_line(row: dict[str, Any]) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("action", choices=["train", "page"])
-    parser.add_argument("problem")
+    parser.add_argument("action", choices=["train", "calibrate", "page", "readme"])
+    parser.add_argument("problem", nargs="?", default="binary-search")
     parser.add_argument("--dims", type=int, nargs="*")
     args = parser.parse_args()
     dims = args.dims or sorted({cell["dim"] for cell in cells(args.problem)})
-    if args.action == "train":
-        train(args.problem, dims)
+    if args.action != "page":
+        {
+            "train": lambda: train(args.problem, dims),
+            "calibrate": lambda: calibrate(args.problem, dims),
+            "readme": readme,
+        }[args.action]()
         return
     rows = measure(args.problem, dims)
     out = ROOT / "docs" / "results"

@@ -19,12 +19,14 @@ from cicpe import trees
 from cicpe.agents.base import Agent, Proposal
 from cicpe.agents.lookahead import QueryRule, candidate_queries, score_queries
 from cicpe.agents.smc import (
+    IMPOSSIBLE,
     ROWS,
     Cloud,
     LogLikelihood,
     Model,
     effective_size,
     log_likelihoods,
+    merge,
     resample,
     settle,
     weights,
@@ -49,6 +51,8 @@ class ParticleConfig(Config):
     """How many it starts with: the first few observations only weight them."""
     prior_steps: int = Field(default=2, ge=1)
     """After how many observations the prior's particles are resampled."""
+    restarts: int = Field(default=100, ge=0)
+    """Up to how many observations a second cloud is annealed from the prior for the whole history, and merged."""
     moves: int = Field(default=6, ge=1)
     """Metropolis moves after each resampling."""
     ess_threshold: float = Field(default=0.5, gt=0, lt=1)
@@ -116,17 +120,21 @@ class ParticleAgent(Agent):
         return Model(prior, log_prior, self.task, self.log_likelihood or problem.log_likelihood)
 
     def begin(self, context: Float[Tensor, "batch context"]) -> ParticleState:
+        return ParticleState(self._from_prior(context, self.config.seed), self.stop_rule.threshold(context))
+
+    def _from_prior(self, context: Tensor, seed: int) -> Cloud:
         batch, n = len(context), max(self.config.prior_particles, self.config.particles)
         with torch.no_grad():
-            unit = self.model.prior(n, torch.Generator().manual_seed(self.config.seed))
+            unit = self.model.prior(n, torch.Generator().manual_seed(seed))
             log_prior = self.model.log_prior(unit)
         zeros = torch.zeros(batch, n)
-        cloud = Cloud(
+        return Cloud(
             unit_BNP=unit.expand(batch, -1, -1),
             log_prior_BN=log_prior.expand(batch, -1),
             log_settled_BN=zeros,
             log_pending_BN=zeros,
             settled_B=torch.zeros(batch, dtype=torch.long),
+            log_evidence_B=torch.zeros(batch),
             scale_B=torch.ones(batch),
             acceptance_B=torch.ones(batch),
             distinct_B=torch.ones(batch),
@@ -134,7 +142,6 @@ class ParticleAgent(Agent):
             query_BTQ=torch.zeros(batch, 0, self.problem.query_space.dim),
             observation_BTY=torch.zeros(batch, 0, self.problem.observation_dim),
         )
-        return ParticleState(cloud, self.stop_rule.threshold(context))
 
     def observe(
         self,
@@ -151,25 +158,32 @@ class ParticleAgent(Agent):
         with torch.no_grad():
             _, latest = log_likelihoods(self.model, cloud.unit_BNP, cloud, first=steps - 1)
             cloud = cloud._replace(log_pending_BN=cloud.log_pending_BN + latest)
-            floor = config.ess_threshold * config.particles
             if steps < config.prior_steps:
                 return state._replace(cloud=cloud)
-            shrinks = cloud.unit_BNP.shape[1] > config.particles
-            due = (effective_size(cloud.log_pending_BN) < floor) | shrinks
+            first = cloud.unit_BNP.shape[1] > config.particles
+            due = effective_size(cloud.log_pending_BN) < config.ess_threshold * config.particles
+            due = torch.ones_like(due) if first else due
             if bool(due.any()):
-                settled = settle(
-                    self.model,
-                    trees.select(cloud, due),
-                    config.particles,
-                    floor,
-                    config.moves,
-                    config.global_share,
-                    config.powers,
-                    seed=1 + config.seed + steps * (config.powers + 1),
-                )
-                _warn_if_degenerate(settled)
+                settled = self._settle(trees.select(cloud, due), 2 * steps)
                 cloud = settled if bool(due.all()) else _merge(cloud, due, settled)
+            if steps <= config.restarts and not first:
+                fresh = self._fresh(cloud)
+                _, pending = log_likelihoods(self.model, fresh.unit_BNP, fresh)
+                fresh = self._settle(fresh._replace(log_pending_BN=pending), 2 * steps + 1)
+                cloud = merge(cloud, fresh, seed=config.seed + steps)
+            _warn_if_degenerate(cloud)
         return state._replace(cloud=cloud)
+
+    def _settle(self, cloud: Cloud, turn: int) -> Cloud:
+        c = self.config
+        floor = c.ess_threshold * c.particles
+        seed = 1 + c.seed + turn * (c.powers + 1)
+        return settle(self.model, cloud, c.particles, floor, c.moves, c.global_share, c.powers, seed)
+
+    def _fresh(self, cloud: Cloud) -> Cloud:
+        """The same histories, with particles from the prior."""
+        fresh = self._from_prior(cloud.context_BC, self.config.seed + cloud.query_BTQ.shape[1])
+        return fresh._replace(query_BTQ=cloud.query_BTQ, observation_BTY=cloud.observation_BTY)
 
     def propose(self, state: ParticleState, rng: Generator) -> Proposal:
         with torch.no_grad():
@@ -254,7 +268,7 @@ class ParticleAgent(Agent):
         candidates = candidate_queries(
             self.problem.query_space, config.candidates, target if same else None, recommendation, rng
         )
-        batch, k, q = candidates.shape
+        batch, k = candidates.shape[:2]
         task = self.task(
             unit[:, None].expand(-1, k, -1, -1).reshape(batch * k * m, -1),
             view.context_BC.repeat_interleave(k * m, dim=0),
@@ -281,12 +295,14 @@ def _merge(cloud: Cloud, due: Tensor, settled: Cloud) -> Cloud:
 
 
 def _warn_if_degenerate(cloud: Cloud) -> None:
-    bad = (cloud.acceptance_B < 0.01) | (cloud.distinct_B < 0.2)
+    none_fits = (cloud.log_settled_BN + cloud.log_pending_BN).amax(dim=-1) <= IMPOSSIBLE / 2
+    bad = (cloud.acceptance_B < 0.01) | (cloud.distinct_B < 0.2) | none_fits
     if bool(bad.any()):
         worst = int(torch.where(bad, cloud.distinct_B, 2.0).argmin())
         warnings.warn(
-            f"{int(bad.sum())} of {len(bad)} episodes have degenerate particles (in the worst, {cloud.distinct_B[worst]:.0%} "
-            f"are distinct and {cloud.acceptance_B[worst]:.1%} of moves are accepted): more particles or more moves, "
+            f"{int(bad.sum())} of {len(bad)} episodes have degenerate particles (in the worst, "
+            f"{cloud.distinct_B[worst]:.0%} are distinct and {cloud.acceptance_B[worst]:.1%} of moves are accepted; "
+            f"in {int(none_fits.sum())} no particle can explain the observations): use more particles or more moves, "
             "or a likelihood that allows for model error",
             DegenerateParticles,
             stacklevel=3,

@@ -29,8 +29,8 @@ from cicpe import trees
 
 ROWS = 1 << 15
 """How many tasks a likelihood is asked about at once: what fits a cache."""
-FLOOR = -1e6
-"""The least log-likelihood that counts: impossible observations are very unlikely ones."""
+IMPOSSIBLE = -1e30
+"""The log-likelihood of what cannot be: finite, so that differences and powers of it are numbers."""
 
 LogLikelihood = Callable[[Any, Tensor, Tensor], Tensor]
 """(n tasks, query n x Q, observation n x Y) -> log-likelihood, n."""
@@ -59,6 +59,8 @@ class Cloud(NamedTuple):
     """Log-likelihood of the later ones, which the weights account for."""
     settled_B: Int[Tensor, " batch"]
     """How many observations are settled."""
+    log_evidence_B: Float[Tensor, " batch"]
+    """Estimated log probability of the settled observations: how good this cloud is beside another."""
     scale_B: Float[Tensor, " batch"]
     """Length of the moves, adapted to their acceptance."""
     acceptance_B: Float[Tensor, " batch"]
@@ -116,15 +118,24 @@ def log_likelihoods(
         some = slice(begin, begin + many)
         task = model.task(unit_BNP[some].flatten(0, 1), cloud.context_BC[some].repeat_interleave(n, dim=0))
         split_B = cloud.settled_B[some]
+        least, most = int(split_B.min()), int(split_B.max())
         for s in range(first, cloud.query_BTQ.shape[1]):
             query = cloud.query_BTQ[some, s].repeat_interleave(n, dim=0)
             observation = cloud.observation_BTY[some, s].repeat_interleave(n, dim=0)
             value = model.log_likelihood(task, query, observation).view(-1, n)
-            value = value.nan_to_num(nan=FLOOR, posinf=-FLOOR, neginf=FLOOR).clamp_min(FLOOR)
-            share = (split_B > s).float()[:, None]
-            settled_BN[some].addcmul_(value, share)
-            pending_BN[some].addcmul_(value, 1 - share)
-    return settled_BN, pending_BN
+            if s < least:
+                settled_BN[some] += value
+            elif s >= most:
+                pending_BN[some] += value
+            else:
+                is_settled = (split_B > s)[:, None]
+                settled_BN[some] += torch.where(is_settled, value, 0.0)
+                pending_BN[some] += torch.where(is_settled, 0.0, value)
+    return _bounded(settled_BN), _bounded(pending_BN)
+
+
+def _bounded(value: Tensor) -> Tensor:
+    return value.nan_to_num(nan=IMPOSSIBLE, posinf=-IMPOSSIBLE, neginf=IMPOSSIBLE)
 
 
 def reflect(unit: Float[Tensor, "*batch parameter"]) -> Float[Tensor, "*batch parameter"]:
@@ -161,8 +172,10 @@ def move(model: Model, cloud: Cloud, phi_B: Tensor, moves: int, global_share: fl
     """Metropolis moves of every particle, with the pending likelihood at power ``phi_B``."""
     n, p = cloud.unit_BNP.shape[1:]
     centred = cloud.unit_BNP - cloud.unit_BNP.mean(dim=1, keepdim=True)
+    centred = centred.double()  # a nearly flat cloud has no Cholesky root in single precision
     covariance = torch.einsum("bnp,bnq->bpq", centred, centred) / n
-    root_BPP = torch.linalg.cholesky(covariance + 1e-10 * torch.eye(p))
+    ridge = 1e-6 * covariance.diagonal(dim1=-2, dim2=-1).mean(dim=-1) + 1e-14
+    root_BPP = torch.linalg.cholesky(covariance + ridge[:, None, None] * torch.eye(p)).float()
     unit, prior, settled, pending = cloud[:4]
     scale_B, accepted_B = cloud.scale_B, torch.zeros(len(unit))
     for _ in range(moves):
@@ -222,7 +235,9 @@ def settle(
         rng = torch.Generator().manual_seed(seed + k)
         left_B = 1 - phi_B
         delta_B = left_B if k == most - 1 else tempering_step(live.log_pending_BN, left_B, floor)
-        live = _at(live, resample(live.log_pending_BN * delta_B[:, None], n, rng))
+        log_weight = live.log_pending_BN * delta_B[:, None]
+        gain_B = torch.logsumexp(log_weight, dim=-1) - math.log(log_weight.shape[-1])
+        live = _at(live, resample(log_weight, n, rng))._replace(log_evidence_B=live.log_evidence_B + gain_B)
         phi_B = torch.where(delta_B >= left_B, 1.0, phi_B + delta_B)
         live = move(model, live, phi_B, moves, global_share, rng)
         done = live if done is None else _put(done, active, live)
@@ -231,13 +246,38 @@ def settle(
             break
         active, live, phi_B = active[rest], trees.select(live, rest), phi_B[rest]
     assert done is not None
-    steps = cloud.query_BTQ.shape[1]
-    order = done.unit_BNP[..., 0].sort(dim=-1).values
-    return done._replace(
-        log_settled_BN=done.log_settled_BN + done.log_pending_BN,
-        log_pending_BN=torch.zeros_like(done.log_pending_BN),
-        settled_B=torch.full_like(done.settled_B, steps),
-        distinct_B=((order[:, 1:] != order[:, :-1]).float().sum(dim=-1) + 1) / n,
+    return _all_settled(done)
+
+
+def merge(one: Cloud, two: Cloud, seed: int) -> Cloud:
+    """Two clouds of the same histories as one of the same size, each with its evidence as weight.
+
+    A cloud that missed the mode where most of the posterior is has by far the smaller evidence.
+    """
+    pair = (one, two)
+    n = one.unit_BNP.shape[1]
+    log_weight = torch.cat(
+        [c.log_evidence_B[:, None] + c.log_pending_BN - math.log(c.unit_BNP.shape[1]) for c in pair], dim=1
+    )
+    joined = one._replace(
+        unit_BNP=torch.cat([c.unit_BNP for c in pair], dim=1),
+        log_prior_BN=torch.cat([c.log_prior_BN for c in pair], dim=1),
+        log_settled_BN=torch.cat([c.log_settled_BN + c.log_pending_BN for c in pair], dim=1),
+        log_pending_BN=torch.zeros_like(log_weight),
+        log_evidence_B=torch.logsumexp(log_weight, dim=1) - math.log(2),
+        scale_B=torch.minimum(one.scale_B, two.scale_B),
+        acceptance_B=torch.maximum(one.acceptance_B, two.acceptance_B),
+    )
+    return _all_settled(_at(joined, resample(log_weight, n, torch.Generator().manual_seed(seed))))
+
+
+def _all_settled(cloud: Cloud) -> Cloud:
+    order = cloud.unit_BNP[..., 0].sort(dim=-1).values
+    return cloud._replace(
+        log_settled_BN=cloud.log_settled_BN + cloud.log_pending_BN,
+        log_pending_BN=torch.zeros_like(cloud.log_pending_BN),
+        settled_B=torch.full_like(cloud.settled_B, cloud.query_BTQ.shape[1]),
+        distinct_B=((order[:, 1:] != order[:, :-1]).float().sum(dim=-1) + 1) / order.shape[1],
     )
 
 

@@ -7,7 +7,7 @@ from torch import Generator, Tensor
 
 from cicpe import trees
 from cicpe.errors import InvalidInput
-from cicpe.networks.base import Dims, Memory, Reading, State, at_prefixes
+from cicpe.networks.base import Dims, FunctionMemory, Memory, Reading, State, at_prefixes
 
 
 class _History(NamedTuple):
@@ -40,6 +40,7 @@ def check_memory(
     * Causality: changing step t changes no reading at the prefixes 0 ... t, which precede it.
     * Agreement: ``unroll`` and ``begin``/``step`` read the same at every prefix, also after later steps.
     * Selection: going on with some of the episodes gives what going on with all of them gives.
+    * Functions, where a memory holds one: ``predict`` at the probes is what ``read`` says of them.
     * Prefixes: an unrolled state at some of its prefixes (``at_prefixes``) reads as all of it does there.
     * Gradients: those of everything that is read, at all prefixes, are finite for every parameter.
 
@@ -67,6 +68,8 @@ def check_memory(
             _check_agreement(memory, history, tolerance)
             _check_selection(memory, history, tolerance)
             _check_prefixes(memory, history, tolerance)
+            if isinstance(memory, FunctionMemory):
+                _check_function(memory, history, tolerance)
         _check_gradients(memory, history)
     finally:
         memory.train(training)
@@ -142,11 +145,14 @@ def _check_shapes(memory: Memory, dims: Dims, history: _History) -> None:
             promise,
             f"axis_width is {memory.axis_width}, but axes are {'not ' if given['axes'] is None else ''}given",
         )
+        probes = len(memory.probes_KQ) if isinstance(memory, FunctionMemory) else 0
         features: dict[str, tuple[int, ...]] = {
             "summary": (memory.width,),
             "axes": (dims.answer, memory.axis_width or 0),
             "anchor": (dims.answer,),
             "log_spread": (dims.answer,),
+            "function_mean": (probes,),
+            "function_std": (probes,),
             "read_at": (memory.width_at,),
         }
         for name, value in given.items():
@@ -206,6 +212,23 @@ def _check_prefixes(memory: Memory, history: _History, tolerance: float) -> None
         expected = trees.map_leaves(lambda leaf: leaf[rows, index_BK], everywhere)  # noqa: B023
         where = f"at the prefixes {index_BK.tolist()} of {steps} steps"
         _require_same("prefixes of a state", where, some, expected, tolerance)
+
+
+def _check_function(memory: FunctionMemory, history: _History, tolerance: float) -> None:
+    batch, rng = len(history.context_BC), torch.Generator().manual_seed(0)
+    for t, state in enumerate(_stepped(memory, history, memory.begin(history.context_BC), 0)):
+        reading = memory.read(state)
+        promise, where = "functions", f"at prefix {t}"
+        _require(reading.function_mean is not None and reading.function_std is not None, promise, "read gives none")
+        probes_BKQ = memory.probes_KQ.float().expand(batch, -1, -1)
+        mean_BK, std_BK = memory.predict(state, probes_BKQ)
+        for name, found, said in (("mean", mean_BK, reading.function_mean), ("std", std_BK, reading.function_std)):
+            assert said is not None
+            worst = float((found - said[:, 0]).abs().max())
+            _require(worst <= tolerance, promise, f"{where}, predict and read differ by {worst:.2g} in the {name}")
+        drawn_BK = memory.sample_probes(state, rng)
+        finite = drawn_BK.shape == mean_BK.shape and bool(drawn_BK.isfinite().all())
+        _require(finite, promise, f"{where}, a draw must be {_shape(mean_BK)} finite numbers, not {_shape(drawn_BK)}")
 
 
 def _check_gradients(memory: Memory, history: _History) -> None:
