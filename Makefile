@@ -64,12 +64,19 @@ format: $(READY)
 
 bench: $(READY)
 	$(BIN)/python benchmarks/run.py
+	$(BIN)/python benchmarks/time_to_paper.py
 
 bench-recipes: $(READY)
 	$(BIN)/python benchmarks/race_recipes.py
 
+FAMILIES ?= binary-search best-arm gp-max
+
 results: $(READY)
-	$(BIN)/python scripts/results.py binary-search
+	set -e; for family in $(FAMILIES); do \
+		$(BIN)/python scripts/results.py train $$family; \
+		$(BIN)/python scripts/results.py page $$family; \
+	done
+	$(BIN)/python scripts/results.py readme
 
 clean:
 	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis

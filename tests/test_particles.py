@@ -22,7 +22,7 @@ from cicpe.problems.binary_search import BinarySearch
 from cicpe.spaces import Box
 from cicpe.testing.agents import check_agent
 
-SMALL = ParticleConfig(particles=512, prior_particles=2048, candidates=12, lookahead_particles=64)
+SMALL = ParticleConfig(particles=256, prior_particles=1024, candidates=12, lookahead_particles=64)
 NEVER = ConfidenceStop(lambda context: torch.full((len(context),), 2.0))
 
 
@@ -91,7 +91,7 @@ def moments(agent: ParticleAgent, state: ParticleState) -> tuple[Tensor, Tensor]
 def test_the_posterior_of_a_linear_gaussian_model_is_the_closed_form(steps: int) -> None:
     problem = Plane()
     agent = ParticleAgent(problem, 0.2, NEVER, 20, ParticleConfig(particles=2048, moves=10))
-    hidden = HiddenTasks.draw(problem, 12, rng())
+    hidden = HiddenTasks.draw(problem, 8, rng())
     state = after_random_queries(agent, hidden, steps)
     mean, covariance = problem.posterior(state.cloud.query_BTQ, state.cloud.observation_BTY)
     found_mean, found = moments(agent, state)
@@ -154,7 +154,7 @@ def test_particles_of_ackley_are_healthy_and_find_the_target() -> None:
     agent = ParticleAgent(problem, 0.2, ConfidenceStop(lambda context: torch.full((len(context),), 0.9)), 15, SMALL)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        result = evaluate_agent(agent, problem, 0.2, 0.1, 60, seed=3)
+        result = evaluate_agent(agent, problem, 0.2, 0.1, 40, seed=3)
     assert result.accuracy > 0.75
     assert result.mean_queries < 8
 
@@ -224,7 +224,7 @@ def test_parts_of_the_sampler() -> None:
 
 def test_a_learned_likelihood_agrees_with_the_exact_one() -> None:
     problem = Ackley(dim=1, noise=0.1)
-    learned = fit_likelihood(problem, seconds=6, seed=0)
+    learned = fit_likelihood(problem, updates=500, batch=1024)
     task = problem.sample(2000, rng(4))
     query = problem.query_space.sample(2000, rng(5))
     y = problem.observe(task, query, rng(6))
@@ -234,7 +234,7 @@ def test_a_learned_likelihood_agrees_with_the_exact_one() -> None:
 
 def test_a_learned_likelihood_of_flips() -> None:
     problem = BinarySearch(dim=1, noise=0.1)
-    learned = fit_likelihood(problem, seconds=4, seed=0)
+    learned = fit_likelihood(problem, updates=300, batch=512)
     task, query = problem.sample(1000, rng(4)), problem.query_space.sample(1000, rng(5))
     y = problem.observe(task, query, rng(6))
     gap = problem.log_likelihood(task, query, y).mean() - learned(task, query, y).mean()

@@ -25,7 +25,7 @@ from cicpe.training.recipes import choose
 from cicpe.training.schedule import Budget
 
 CHECKPOINT = "checkpoint.safetensors"
-CALIBRATION_SHARE = 0.07
+CALIBRATION_SHARE = 0.1
 """Share of a budget in minutes that is kept for calibration."""
 
 
@@ -73,7 +73,8 @@ def train(
         out: A folder for the model, its checkpoint and its log. Without it nothing is written.
         resume: Go on from the checkpoint in ``out``, if there is one.
         checkpoint_seconds: How often a checkpoint is written.
-        calibration_episodes: Held-out episodes for the stop thresholds, at least 100.
+        calibration_episodes: Held-out episodes for the stop thresholds, at least 100; fewer (down to a quarter)
+            where a budget in minutes leaves no time for all.
         settings: Fields of ``TrainingConfig`` to override.
         watcher: Follows the run.
     """
@@ -123,6 +124,7 @@ def train(
         episodes=calibration_episodes,
         seed=seed + 1_000_003,
         minimum_time=config.minimum_time,
+        seconds=None if minutes is None else 60 * minutes * CALIBRATION_SHARE,
     )
     context = _context_limits(problem, seed)
     description = Description(

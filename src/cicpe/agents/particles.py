@@ -18,6 +18,7 @@ from torch import Generator, Tensor
 from cicpe import trees
 from cicpe.agents.base import Agent, Proposal
 from cicpe.agents.lookahead import QueryRule, candidate_queries, score_queries
+from cicpe.agents.recommendation import View, recommend
 from cicpe.agents.smc import (
     IMPOSSIBLE,
     ROWS,
@@ -27,6 +28,7 @@ from cicpe.agents.smc import (
     effective_size,
     log_likelihoods,
     merge,
+    replace_episodes,
     resample,
     settle,
     weights,
@@ -165,7 +167,7 @@ class ParticleAgent(Agent):
             due = torch.ones_like(due) if first else due
             if bool(due.any()):
                 settled = self._settle(trees.select(cloud, due), 2 * steps)
-                cloud = settled if bool(due.all()) else _merge(cloud, due, settled)
+                cloud = settled if bool(due.all()) else replace_episodes(cloud, due.nonzero()[:, 0], settled)
             if steps <= config.restarts and not first:
                 fresh = self._fresh(cloud)
                 _, pending = log_likelihoods(self.model, fresh.unit_BNP, fresh)
@@ -196,7 +198,7 @@ class ParticleAgent(Agent):
         parts = []
         for begin in range(0, batch, 8 * many):
             some = trees.select(view, torch.arange(begin, min(batch, begin + 8 * many)))
-            recommendation, confidence = self._recommend(some)
+            recommendation, confidence = recommend(self.problem, some, self.epsilon, self.task)
             query = self._query(some, recommendation, rng)
             mean = (some.weight_BN[..., None] * some.target_BNX).sum(dim=1, keepdim=True)
             variance = (some.weight_BN[..., None] * (some.target_BNX - mean).square()).sum(dim=1)
@@ -206,7 +208,7 @@ class ParticleAgent(Agent):
         seen = StopView(time, confidence, confidence, torch.zeros_like(confidence))
         return Proposal(query, self.stop_rule.decide(seen, state.threshold_B), recommendation, confidence, std)
 
-    def _view(self, cloud: Cloud) -> "View":
+    def _view(self, cloud: Cloud) -> View:
         """``particles`` weighted particles with their targets, whatever the size of the cloud."""
         unit, weight = cloud.unit_BNP, weights(cloud)
         n = self.config.particles
@@ -219,42 +221,7 @@ class ParticleAgent(Agent):
         target = self.problem.target(self.task(unit.flatten(0, 1), context))
         return View(unit, weight, target.reshape(len(unit), n, -1), cloud.context_BC)
 
-    def _recommend(self, view: "View") -> tuple[Tensor, Tensor]:
-        """The answer with the largest mass of particles within epsilon, and that mass, by mean shift."""
-        space = self.problem.answer_space
-        n = view.target_BNX.shape[1]
-        first = torch.linspace(0, n - 1, min(n, 32)).long()
-        mean_B1X = space.project((view.weight_BN[..., None] * view.target_BNX).sum(dim=1, keepdim=True))
-        answer_BKX = torch.cat([mean_B1X, view.target_BNX[:, first]], dim=1)
-        hits_BKN = self._succeeds(view, answer_BKX)
-        for _ in range(3):
-            mass_BK = torch.einsum("bkn,bn->bk", hits_BKN, view.weight_BN)
-            best = mass_BK.topk(4, dim=1).indices
-            weight = hits_BKN.gather(1, best[..., None].expand(-1, -1, n)) * view.weight_BN[:, None]
-            total = weight.sum(dim=-1, keepdim=True)
-            shifted = torch.einsum("bkn,bnx->bkx", weight, view.target_BNX) / total.clamp_min(1e-12)
-            old = answer_BKX.gather(1, best[..., None].expand(-1, -1, answer_BKX.shape[-1]))
-            shifted = torch.where(total > 1e-12, space.project(shifted), old)
-            answer_BKX = torch.cat([old, shifted], dim=1)
-            hits_BKN = self._succeeds(view, answer_BKX)
-        mass_BK = torch.einsum("bkn,bn->bk", hits_BKN, view.weight_BN)
-        confidence, best = mass_BK.max(dim=1)
-        return answer_BKX[torch.arange(len(best)), best], confidence.clamp(0, 1)
-
-    def _succeeds(self, view: "View", answer_BKX: Tensor) -> Float[Tensor, "batch answer particle"]:
-        """Whether each answer succeeds on each particle, as 0 or 1."""
-        if self.problem.has_distance_loss:
-            loss = self.problem.answer_space.distance(answer_BKX[:, :, None], view.target_BNX[:, None])
-        else:
-            batch, many = answer_BKX.shape[:2]
-            n, p = view.unit_BNP.shape[1:]
-            unit = view.unit_BNP[:, None].expand(-1, many, -1, -1).reshape(-1, p)
-            context = view.context_BC.repeat_interleave(many * n, dim=0)
-            answer = answer_BKX[:, :, None].expand(-1, -1, n, -1).flatten(0, 2)
-            loss = self.problem.loss(self.task(unit, context), answer).view(batch, many, n)
-        return (loss <= self.epsilon).float()
-
-    def _query(self, view: "View", recommendation: Tensor, rng: Generator) -> Tensor:
+    def _query(self, view: View, recommendation: Tensor, rng: Generator) -> Tensor:
         config = self.config
         same = self.problem.query_space == self.problem.answer_space
         if config.query == "greedy" and same:
@@ -276,22 +243,6 @@ class ParticleAgent(Agent):
         observed = self.problem.observe(task, candidates.repeat_interleave(m, dim=1).flatten(0, 1), rng)
         score = score_queries(config.query, observed.reshape(batch, k, m, -1), target, self.epsilon)
         return candidates[torch.arange(batch), score.argmax(dim=1)]
-
-
-class View(NamedTuple):
-    """Particles as proposals look at them."""
-
-    unit_BNP: Float[Tensor, "batch particle parameter"]
-    weight_BN: Float[Tensor, "batch particle"]
-    target_BNX: Float[Tensor, "batch particle answer"]
-    context_BC: Float[Tensor, "batch context"]
-
-
-def _merge(cloud: Cloud, due: Tensor, settled: Cloud) -> Cloud:
-    def put(old: Tensor, new: Tensor) -> Tensor:
-        return old.index_copy(0, due.nonzero()[:, 0], new)
-
-    return trees.map_leaves(put, cloud, settled)
 
 
 def _warn_if_degenerate(cloud: Cloud) -> None:

@@ -240,7 +240,7 @@ def settle(
         live = _at(live, resample(log_weight, n, rng))._replace(log_evidence_B=live.log_evidence_B + gain_B)
         phi_B = torch.where(delta_B >= left_B, 1.0, phi_B + delta_B)
         live = move(model, live, phi_B, moves, global_share, rng)
-        done = live if done is None else _put(done, active, live)
+        done = live if done is None else replace_episodes(done, active, live)
         rest = phi_B < 1
         if not bool(rest.any()):
             break
@@ -281,7 +281,7 @@ def _all_settled(cloud: Cloud) -> Cloud:
     )
 
 
-def _put(into: Cloud, index: Tensor, rows: Cloud) -> Cloud:
+def replace_episodes(into: Cloud, index: Tensor, rows: Cloud) -> Cloud:
     """``into`` with the episodes at ``index`` replaced."""
 
     def put(old: Tensor, new: Tensor) -> Tensor:

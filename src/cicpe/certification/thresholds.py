@@ -8,6 +8,7 @@ of delta is kept in reserve.
 """
 
 import math
+import time
 from typing import Literal, NamedTuple, final
 
 import numpy as np
@@ -36,6 +37,8 @@ MARGIN = 0.1
 """Share of delta that is kept in reserve, so that a certificate on a few thousand fresh episodes is within reach."""
 KNOTS = 5
 """At how many values of the context thresholds are chosen."""
+PILOT = 512
+"""Episodes that are played to see how many a budget affords."""
 BELLMAN_SHARE = 0.125
 """Share of the episodes on which the Bellman rule is recorded: it takes a network pass a cost."""
 
@@ -230,11 +233,23 @@ def calibrate(
     seed: int = 1,
     alpha: float = 0.05,
     minimum_time: int = 1,
+    seconds: float | None = None,
 ) -> Calibration:
-    """Chooses the spread of deployed queries, then a threshold for every (epsilon, delta)."""
+    """Chooses the spread of deployed queries, then a threshold for every (epsilon, delta).
+
+    With ``seconds``, it plays as many of the episodes as fit, but at least a quarter of them.
+    """
+    began = time.perf_counter()
     epsilons = _log_grid(*epsilon, EPSILONS)
     costs = _log_grid(*cost, COSTS)
     scale = _best_scale(network, actor, problem, horizon, epsilons[len(epsilons) // 2], scales, seed + 1)
+    if seconds is not None:
+        pilot = time.perf_counter()
+        record_many(network, actor, problem, horizon, epsilons, (), scale, PILOT, seed + 3)
+        now = time.perf_counter()
+        # The Bellman rule adds about two thirds.
+        affordable = int((seconds - (now - began)) / (1.67 * (now - pilot) / PILOT))
+        episodes = min(episodes, max(episodes // 4, affordable))
     by_confidence = _by_knot(network, actor, problem, horizon, epsilons, (), scale, episodes, seed, minimum_time)
     confidence = tuple(
         tuple(

@@ -27,7 +27,8 @@ class ActorConfig(Config):
     relative: bool = True
     """Where X = A: propose the posterior's mean plus up to three of its standard deviations, not any place."""
     exploration: float = Field(default=0.2, ge=0)
-    """Standard deviation of exploration noise at scale 1, in unit coordinates; a Gaussian actor has its own."""
+    """Standard deviation of exploration noise at scale 1, as a share of the tanh's reach (unit coordinates, or where
+    relative three of the posterior's standard deviations); a Gaussian actor has its own."""
 
     def build(self, memory: Memory, query_space: Space, answer_space: Space) -> "ActorHead":
         """The network that this describes."""
@@ -78,15 +79,16 @@ class ActorHead(nn.Module):
         else:
             inputs = [reading.summary.detach(), mean_BPX, log_std_BPX / 3, features_BPG]
             out = self.layers(torch.cat(inputs, dim=-1)).split(self.query_space.dim, dim=-1)
-        mean = torch.tanh(out[0])
+        center_BPQ, reach_BPQ = torch.zeros_like(out[0]), torch.ones_like(out[0])
         if self.relative:
-            mean = mean_BPX + REACH * log_std_BPX.exp() * mean
+            center_BPQ, reach_BPQ = mean_BPX, REACH * log_std_BPX.exp()
+        mean = center_BPQ + reach_BPQ * torch.tanh(out[0])
         if isinstance(self.query_space, Sphere):
             mean = self.query_space.project(mean)
         if not self.config.gaussian:
-            return Policy(mean, torch.full_like(mean, max(self.config.exploration, 1e-12)).log(), out[0])
-        start = log_std_BPX if self.relative else torch.full_like(mean, -1.0)
-        return Policy(mean, (start + out[1]).clamp(*LOG_STD), out[0])
+            return Policy(mean, (self.config.exploration * reach_BPQ).clamp_min(1e-12).log(), out[0])
+        log_std = torch.log(reach_BPQ / REACH) + out[1]
+        return Policy(mean, log_std.clamp(*LOG_STD), out[0])
 
     def draw(self, policy: Policy, noise: Tensor, scale: Tensor | float = 1.0) -> Float[Tensor, "batch prefix query"]:
         """A query of the policy, its spread multiplied by ``scale`` (0: the mean), in the query space."""

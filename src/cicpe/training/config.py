@@ -104,7 +104,7 @@ class TrainingConfig(Config):
     actor_delay: int = Field(default=2, ge=1)
     """Updates of the critic for each of the learned actor (td3)."""
     actor_start: float = Field(default=0.3, ge=0, lt=1)
-    """Share of training with uniform queries, before an actor that goes by values (td3, search) is trained and used."""
+    """Share of training before the learned actor's first update; where X != A, of uniform queries (td3, search)."""
     actor_rate: float = Field(default=0.25, gt=0)
     """The learned actor's share of the learning rate."""
     actor_kl: float = Field(default=0.0, ge=0)
@@ -147,128 +147,6 @@ class TrainingConfig(Config):
         if isinstance(actor, dict) and data.get("actor_kl", 0):
             actor = actor | {"gaussian": True}
         return data | {"network": network | {"actor": actor}}
-
-    @model_validator(mode="after")
-    def _some(self) -> "PrefixMixture":
-        if self.uniform + self.near_stop + self.terminal <= 0:
-            raise ValueError("mixture: needs a weight above zero")
-        return self
-
-
-@final
-class TrainingConfig(Config):
-    """Every knob of training. ``cicpe.training.recipes`` names the useful combinations."""
-
-    network: NetworkConfig = NetworkConfig()
-    """The networks."""
-    actor: ActorName = "ts"
-    """The rule that chooses queries, in training and after."""
-
-    epsilon: tuple[float, float] = (0.1, 0.2)
-    """Range of epsilon that the model is trained for; drawn log-uniformly per episode."""
-    cost: tuple[float, float] = (1e-3, 0.1)
-    """Range of the cost of a query; drawn log-uniformly per episode (unless the cost is dual)."""
-
-    first_batch: int = Field(default=64, ge=1)
-    """Episodes in one rollout, and trajectories in one update, at the start: small steps first, and many."""
-    batch: int = Field(default=192, ge=1)
-    """The same at the end; it grows in between."""
-    updates_per_rollout: int = Field(default=2, ge=1)
-    """Gradient steps between rollouts."""
-    replay_rollouts: int = Field(default=4, ge=1)
-    """How many rollouts the replay holds."""
-    horizon: int = Field(default=20, ge=1)
-    """Queries per training episode at the start."""
-    adapt_horizon: bool = True
-    """Grow or shrink the horizon to what the smallest epsilon needs."""
-
-    learning_rate: float = Field(default=8e-3, gt=0)
-    """Adam's peak learning rate; it falls along a cosine to 1 % of this."""
-    gradient_clip: float = Field(default=1.0, gt=0)
-    """Largest norm of a gradient."""
-    weight_average: float = Field(default=0.995, ge=0, lt=1)
-    """Decay of the running average of weights that is deployed."""
-
-    random_episodes: float = Field(default=0.05, ge=0, le=1)
-    """Share of episodes with uniform queries, once training is under way (all of them at its very start)."""
-    random_queries: float = Field(default=0.02, ge=0, le=1)
-    """Share of single queries made uniformly."""
-    query_scales: tuple[Annotated[float, Field(ge=0)], ...] = Field(default=(0.0, 0.0, 0.5, 1.0), min_length=1)
-    """Spreads about the posterior mean with which training episodes are queried; one is drawn per episode."""
-
-    prefixes: Literal["all", "sampled"] = "all"
-    """Train on every prefix of a trajectory (weighted), or on one sampled prefix (the paper's)."""
-    mixture: PrefixMixture = PrefixMixture()
-    """The weights, or the sampling distribution, of prefixes."""
-    robust_tail: float = Field(default=5.0, gt=0)
-    """tau of the robust likelihood: where its tail turns logarithmic."""
-    anchor_weight: float = Field(default=0.1, ge=0)
-    """Weight of the SmoothL1 anchor of the mean (of the alignment term on a sphere)."""
-
-    stop_loss: Literal["cross-entropy", "squared"] = "cross-entropy"
-    """How the stop head is fitted to its target."""
-    reward: Literal["deployed", "sampled"] = "deployed"
-    """The stop target: success of the deployed recommendation, or of samples of the target network."""
-    reward_samples: int = Field(default=16, ge=1)
-    """K, for the sampled reward."""
-    returns: Literal["lambda", "one-step"] = "lambda"
-    """Continuation targets over the trajectory, or by one-step bootstraps."""
-    trace: float = Field(default=0.95, ge=0, le=1)
-    """lambda of the returns."""
-    discount: float = Field(default=1.0, gt=0, le=1)
-    """gamma of one-step bootstraps."""
-    stop_weight: float = Field(default=1.0, ge=0)
-    """Weight of the stop head's loss."""
-    polyak: float | None = None
-    """Rate of the target network's average; None bootstraps from the network itself."""
-    bootstrap_clip: tuple[float, float] | None = None
-    """Quantiles of the batch to which bootstrap values are clipped."""
-    target_noise: float = Field(default=0.02, ge=0)
-    """Smoothing noise on target actions, in unit coordinates."""
-    target_clip: float = Field(default=2.5, gt=0)
-    """Largest smoothing noise on the actions of td3's target actor, in its standard deviations."""
-    actor_delay: int = Field(default=2, ge=1)
-    """Updates of the critic for each of the learned actor (td3)."""
-    actor_start: float = Field(default=0.3, ge=0, lt=1)
-    """Share of training with uniform queries, before an actor that goes by values (td3, search) is trained and used."""
-    actor_rate: float = Field(default=0.25, gt=0)
-    """The learned actor's share of the learning rate."""
-    actor_kl: float = Field(default=0.0, ge=0)
-    """beta_KL: weight of KL(I || pi), which draws the learned actor to the posterior; above 0 it is Gaussian."""
-
-    run_past_stop: bool = True
-    """Let training episodes go on past their stop, so that stopping is judged at every prefix."""
-    warmup: float = Field(default=0.1, ge=0, le=1)
-    """Share of training during which episodes never stop (where they may)."""
-    minimum_time: int = Field(default=1, ge=0)
-    """Queries before the Bellman rule may stop."""
-    dual_cost: bool = False
-    """One cost for all episodes, moved by the paper's dual update towards success 1 - delta."""
-    dual_delta: float = Field(default=0.1, gt=0, lt=1)
-    """delta of the dual update."""
-    dual_rate: float = Field(default=2e-3, gt=0)
-    """eta_c: step of the dual update."""
-    dual_start: float = Field(default=0.01, ge=0, le=1)
-    """The first cost."""
-    dual_softness: float = Field(default=0.1, gt=0)
-    """kappa: width of the smooth success proxy, relative to epsilon."""
-
-    @property
-    def aim(self) -> Aim:
-        """What actors that look at values aim at: the middle of the trained range, so that one calibration holds."""
-        return Aim(math.sqrt(math.prod(self.epsilon)), math.sqrt(math.prod(self.cost)))
-
-    @model_validator(mode="before")
-    @classmethod
-    def _learned_actor(cls, data: Any) -> Any:
-        """The rule td3 brings its network, where none is described."""
-        if not isinstance(data, dict) or data.get("actor") != "td3":
-            return data
-        network = data.get("network", {})
-        network = network.model_dump() if isinstance(network, NetworkConfig) else network
-        if not isinstance(network, dict) or network.get("actor") is not None:
-            return data
-        return data | {"network": network | {"actor": {"gaussian": bool(data.get("actor_kl", 0))}}}
 
     @model_validator(mode="after")
     def _ranges(self) -> "TrainingConfig":

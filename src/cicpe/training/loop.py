@@ -14,6 +14,7 @@ with epsilon and the cost drawn per episode. ``TrainingConfig`` switches each pa
 import copy
 import math
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple, final
 
@@ -91,7 +92,14 @@ class Progress:
 class Trainer:
     """Holds everything that changes during training. ``run`` trains to the end of the budget."""
 
-    def __init__(self, problem: Problem, config: TrainingConfig, budget: Budget, seed: int = 0) -> None:
+    def __init__(
+        self,
+        problem: Problem,
+        config: TrainingConfig,
+        budget: Budget,
+        seed: int = 0,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
         self.problem, self.config, self.budget, self.seed = problem, config, budget, seed
         self.rng = torch.Generator().manual_seed(seed)
         self.network = build_network(problem, config, self.rng)
@@ -104,7 +112,7 @@ class Trainer:
         self.replay = Replay(config.replay_rollouts)
         self.at = Progress(horizon=min(config.horizon, problem.horizon), cost=config.dual_start)
         self.last_losses = Losses(float("nan"), float("nan"), float("nan"))
-        self._clock = time.perf_counter()
+        self._now, self._clock = clock, clock()
 
     @property
     def progress(self) -> float:
@@ -113,7 +121,7 @@ class Trainer:
 
     def resume_clock(self) -> None:
         """Starts counting time from now (after a pause, or a restored checkpoint)."""
-        self._clock = time.perf_counter()
+        self._clock = self._now()
 
     def iterate(self) -> Look | None:
         """One rollout and its updates. Returns a look at the run when one is due."""
@@ -122,7 +130,7 @@ class Trainer:
         for k in range(self.config.updates_per_rollout):
             batch = trajectories if k == 0 else self.replay.sample(len(trajectories.hidden), self.rng)
             self.last_losses = self._update(batch, progress)
-        now = time.perf_counter()
+        now = self._now()
         self.at.seconds += now - self._clock
         self._clock = now
         if self.progress * LOOKS >= self.at.looks + 1:
@@ -138,8 +146,7 @@ class Trainer:
         seed = int(torch.randint(2**62, (1,), generator=self.rng))
         hidden = HiddenTasks.draw(self.problem, n, torch.Generator().manual_seed(seed))
         scales = torch.tensor(config.query_scales)
-        # An actor that goes by values would first go by those of a critic that has seen nothing.
-        alone = config.actor_start if config.actor in ("td3", "search") else 0.0
+        alone = self._uniform_start()
         everywhere = max(config.random_episodes, 1 - (progress - alone) / RANDOM_START)
         behaviour = Behaviour(
             scales[torch.randint(len(scales), (n,), generator=self.rng)],
@@ -155,6 +162,15 @@ class Trainer:
         if config.dual_cost and progress >= config.warmup:
             self._update_cost(trajectories, goal)
         return trajectories
+
+    def _uniform_start(self) -> float:
+        """The share of training in which queries are uniform before they go over to the actor's own.
+
+        An actor that goes by values would first go by those of a critic that has seen nothing; where X = A
+        the posterior guides it until then.
+        """
+        guided = self.problem.query_space == self.problem.answer_space
+        return self.config.actor_start if self.config.actor in ("td3", "search") and not guided else 0.0
 
     def _draw_goal(self, n: int) -> Goal:
         def log_uniform(low: float, high: float) -> Tensor:
@@ -346,7 +362,7 @@ class Trainer:
             float(correct.float().mean()),
             float(stop_time.float().mean()),
         )
-        if config.adapt_horizon and 0.1 <= self.progress <= 0.7:
+        if config.adapt_horizon and self._uniform_start() + RANDOM_START <= self.progress <= 0.7:
             success = (loss <= low).float().mean(dim=0).tolist()
             # A horizon far beyond what was trained for undoes what was learnt; it may only grow with training.
             limit = min(self.problem.horizon, int(config.horizon * (1 + 5 * self.progress)))
