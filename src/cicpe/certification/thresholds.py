@@ -320,8 +320,9 @@ def _best_scale(
         records = record_many(network, actor, problem, horizon, (epsilon,), (), scale, episodes, seed)
         stops = confidence_stops(records.confidence[0])
         cells = _choose(records.loss <= epsilon, stops, KAPPAS, alpha=0.5)
-        cell = cells[DELTAS.index(0.1)] or cells[DELTAS.index(0.3)]
+        cell = cells[DELTAS.index(0.1)]
         reached = float((records.loss[:, -1] <= epsilon).float().mean())
+        # A spread that never reaches it comes after every one that does, by how far it gets.
         needed[scale] = cell.queries if cell is not None else horizon * (2 - reached)
     return min(needed, key=lambda scale: needed[scale])
 
