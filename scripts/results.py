@@ -176,7 +176,7 @@ def page(problem: str, rows: list[dict[str, Any]]) -> str:
         lines.append(" ".join(train_command(problem, dim, Path("DIR"))))
     lines += ["```", ""]
     lines += [
-        f"The thresholds of the stop rules were then chosen by `python scripts/results.py calibrate {problem}`.",
+        f"Training ends with the choice of stop thresholds on held-out episodes; `python scripts/results.py calibrate {problem}` repeats that choice alone.",
         "",
     ]
     lines += ["| model | minutes (wall-clock) | weights sha256 |", "|---|---|---|"]
