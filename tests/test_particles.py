@@ -217,6 +217,9 @@ def test_parts_of_the_sampler() -> None:
     power = tempering_step(sharp, torch.ones(4), 250)
     assert bool((effective_size(sharp * power[:, None]) >= 249).all())
     assert bool((power < 0.2).all())
+    precise = 1e5 * sharp
+    tiny = tempering_step(precise, torch.ones(4), 250)
+    assert bool(((effective_size(precise * tiny[:, None]) - 250).abs() < 5).all())
     assert bool((tempering_step(even.expand(4, -1), torch.ones(4), 50) == 1).all())
     inside = reflect(torch.tensor([-3.5, -1.5, -1.0, 0.3, 1.0, 1.2, 3.1]))
     torch.testing.assert_close(inside, torch.tensor([0.5, -0.5, -1.0, 0.3, 1.0, 0.8, -0.9]))

@@ -87,13 +87,14 @@ def tempering_step(
     log_weight_BN: Float[Tensor, "batch particle"], left_B: Float[Tensor, " batch"], floor: float
 ) -> Float[Tensor, " batch"]:
     """The largest power of the weights, up to ``left_B``, that keeps the effective size at ``floor``: by bisection."""
-    low, high = torch.zeros_like(left_B), left_B.clone()
     enough = effective_size(log_weight_BN * left_B[:, None]) >= floor
-    for _ in range(10):
+    # Of the logarithm: with many precise observations the first power is far below a thousandth.
+    low, high = torch.full_like(left_B, math.log(1e-9)), left_B.log()
+    for _ in range(12):
         middle = (low + high) / 2
-        holds = effective_size(log_weight_BN * middle[:, None]) >= floor
+        holds = effective_size(log_weight_BN * middle.exp()[:, None]) >= floor
         low, high = torch.where(holds, middle, low), torch.where(holds, high, middle)
-    return torch.where(enough, left_B, low.clamp_min(1e-6).minimum(left_B))
+    return torch.where(enough, left_B, low.exp().minimum(left_B))
 
 
 def resample(log_weight_BN: Float[Tensor, "batch particle"], n: int, rng: Generator) -> Int[Tensor, "batch {n}"]:

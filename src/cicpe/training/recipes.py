@@ -78,8 +78,14 @@ def fast(problem: Problem, actor: ActorName | None = None) -> Choice:
     chosen, why = _actor_for(facts, plan.memory)
     reasons = (plan.why, f"actor {chosen}: {why}" if actor is None else f"actor {actor}: as asked")
     axes = problem.answer_space.dim if isinstance(plan.memory, AxisConfig) else 1
+    memory, random_queries = plan.memory, 0.02
+    if (actor or chosen) in ("td3", "search"):
+        # An actor that follows the critic needs a critic that has seen queries of all kinds, relative to the belief.
+        random_queries = 0.2
+        memory = AxisConfig(view="relative") if isinstance(memory, AxisConfig) else memory
     config = TrainingConfig(
-        network=NetworkConfig(memory=plan.memory, critic=CriticConfig(twin=False)),
+        network=NetworkConfig(memory=memory, critic=CriticConfig(twin=False)),
+        random_queries=random_queries,
         actor=actor or chosen,
         query_scales=_query_scales(actor or chosen, plan.memory),
         learning_rate=plan.learning_rate,
