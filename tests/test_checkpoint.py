@@ -198,7 +198,7 @@ def run_to(folder: Path, update: int) -> None:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        train(folder, watcher=cicpe.api.Watcher(on_iteration=on_iteration))
+        train(folder, watcher=cicpe.Watcher(on_iteration=on_iteration))
 
 
 def test_a_half_written_line_of_the_log_is_dropped(uninterrupted: Path, tmp_path: Path) -> None:

@@ -96,7 +96,7 @@ def test_losses_fall(recipe: str) -> None:
         settings["network"] = NetworkConfig(memory=small, shared_memory=False).model_dump()
         settings["learning_rate"] = 6e-3
     seen: list[Losses] = []
-    watcher = cicpe.api.Watcher(on_iteration=lambda trainer: seen.append(trainer.last_losses))
+    watcher = cicpe.Watcher(on_iteration=lambda trainer: seen.append(trainer.last_losses))
     model = cicpe.train(
         Seen(),
         recipe=recipe,
@@ -130,7 +130,7 @@ def test_the_paper_recipe_moves_its_cost_and_stops_its_rollouts() -> None:
         epsilon=(0.2, 0.4),
         calibration_episodes=256,
         settings=settings,
-        watcher=cicpe.api.Watcher(on_iteration=on_iteration),
+        watcher=cicpe.Watcher(on_iteration=on_iteration),
     )
     warm = len(costs) // 5
     assert set(costs[:warm]) == {0.01}

@@ -117,7 +117,7 @@ def test_one_number_may_be_told_bare() -> None:
         ([[1.0], [1.0, 2.0]], r"2 number\(s\)"),
         (object(), r"2 number\(s\)"),
     ],
-    ids=repr,
+    ids=lambda value: type(value).__name__,
 )
 def test_what_is_no_observation_is_refused_without_a_trace(observation: Any, message: str) -> None:
     session, untouched = make_session(), make_session()

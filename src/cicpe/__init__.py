@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from cicpe._version import __version__
 
 if TYPE_CHECKING:
-    from cicpe.api import evaluate, load, train
+    from cicpe.api import Watcher, evaluate, load, recalibrate, train
     from cicpe.errors import CicpeError, InvalidInput
     from cicpe.model import Model
     from cicpe.problems import Problem, make_problem
@@ -29,9 +29,11 @@ _PLACES = {
     "PerTaskProblem": "cicpe.problems.per_task",
     "Problem": "cicpe.problems",
     "Sphere": "cicpe.spaces",
+    "Watcher": "cicpe.api",
     "evaluate": "cicpe.api",
     "load": "cicpe.api",
     "make_problem": "cicpe.problems",
+    "recalibrate": "cicpe.api",
     "train": "cicpe.api",
 }
 
@@ -44,10 +46,12 @@ __all__ = [
     "PerTaskProblem",
     "Problem",
     "Sphere",
+    "Watcher",
     "__version__",
     "evaluate",
     "load",
     "make_problem",
+    "recalibrate",
     "train",
 ]
 
