@@ -82,7 +82,9 @@ def main() -> None:
                 rows = measure(Path(folder) / "model")
             arrived = all(row["accuracy"] >= 0.9 and row["queries"] <= row["paper"] for row in rows)
             print(budget, seed, round(took, 1), json.dumps(rows), arrived, flush=True)
-            cells = " | ".join(f"{row['queries']:.1f} at {row['accuracy']:.3f}" for row in rows)
+            cells = " | ".join(
+                "refused" if row["accuracy"] == 0 else f"{row['queries']:.1f} at {row['accuracy']:.3f}" for row in rows
+            )
             lines.append(f"| {budget:g} s | {seed} | {took:.0f} | {cells} | {'yes' if arrived else 'no'} |")
     args.out.write_text("\n".join([*lines, ""]))
 
