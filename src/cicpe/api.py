@@ -11,11 +11,12 @@ import torch
 from pydantic import ValidationError
 
 from cicpe import zoo
-from cicpe.agents.actors import make_actor
-from cicpe.certification.thresholds import StopName, calibrate
+from cicpe.agents.actors import Actor, make_actor
+from cicpe.certification.thresholds import Calibration, StopName, calibrate
 from cicpe.errors import InvalidInput
 from cicpe.evaluation.evaluate import Evaluation, evaluate_agent
 from cicpe.model import Description, Model
+from cicpe.networks.network import Network
 from cicpe.problems import HiddenTasks, Problem, make_problem, spec_of
 from cicpe.training.checkpoint import restore_checkpoint, save_checkpoint
 from cicpe.training.config import TrainingConfig
@@ -113,19 +114,9 @@ def train(
     costs = config.cost if not config.dual_cost else (max(trainer.at.cost, 1e-6),) * 2
     # The trainer's own actor looks at the network in training, this one at the average that is deployed.
     deployed = make_actor(config.actor, problem.query_space, problem.answer_space, network, config.aim)
-    calibration = calibrate(
-        network,
-        deployed,
-        problem,
-        trainer.at.horizon,
-        config.epsilon,
-        costs,
-        config.query_scales,
-        episodes=calibration_episodes,
-        seed=seed + 1_000_003,
-        minimum_time=config.minimum_time,
-        seconds=None if minutes is None else 60 * minutes * CALIBRATION_SHARE,
-    )
+    seconds = None if minutes is None else 60 * minutes * CALIBRATION_SHARE
+    held_out = calibration_episodes, seed + 1_000_003
+    calibration = _calibrated(network, deployed, problem, trainer.at.horizon, config, costs, *held_out, seconds)
     context = _context_limits(problem, seed)
     description = Description(
         problem=spec.name,
@@ -204,20 +195,39 @@ def _run(
     log.close()
 
 
-def recalibrate(model: Model, *, episodes: int = 32768, seed: int = 1) -> Model:
-    """The same network with its stop thresholds chosen anew, on fresh held-out episodes."""
-    began, config = time.perf_counter(), model.description.training
-    calibration = calibrate(
-        model.network,
-        model.actor,
-        model.problem,
-        model.description.horizon,
+def _calibrated(
+    network: Network,
+    actor: Actor,
+    problem: Problem,
+    horizon: int,
+    config: TrainingConfig,
+    costs: tuple[float, float],
+    episodes: int,
+    seed: int,
+    seconds: float | None,
+) -> Calibration:
+    """Stop thresholds for what a configuration was trained for."""
+    return calibrate(
+        network,
+        actor,
+        problem,
+        horizon,
         config.epsilon,
-        config.cost,
+        costs,
         config.query_scales,
         episodes=episodes,
         seed=seed,
         minimum_time=config.minimum_time,
+        seconds=seconds,
+    )
+
+
+def recalibrate(model: Model, *, episodes: int = 32768, seed: int = 1) -> Model:
+    """The same network with its stop thresholds chosen anew, on fresh held-out episodes."""
+    began, config = time.perf_counter(), model.description.training
+    horizon = model.description.horizon
+    calibration = _calibrated(
+        model.network, model.actor, model.problem, horizon, config, config.cost, episodes, seed, None
     )
     minutes = model.description.minutes + (time.perf_counter() - began) / 60
     return replace(
