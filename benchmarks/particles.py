@@ -9,39 +9,14 @@ the episodes and judged on the other.
 import argparse
 import json
 import time
+import warnings
 
 import torch
 
-from cicpe import trees
-from cicpe.agents.particles import ParticleAgent, ParticleConfig
-from cicpe.agents.stopping import ConfidenceStop
-from cicpe.certification.thresholds import KAPPAS, confidence_stops
+from cicpe.agents.particle_core import DegenerateParticles, ParticleConfig, ParticleCore
+from cicpe.certification.thresholds import KAPPAS, SURE, confidence_stops, record
 from cicpe.evaluation.evaluate import mean_interval, proportion_interval
 from cicpe.problems import HiddenTasks, make_problem
-
-SURE = 0.998
-"""No threshold that matters is above: episodes end here, to save time, and keep what they had."""
-
-
-def play(agent: ParticleAgent, hidden: HiddenTasks, rng: torch.Generator) -> tuple[torch.Tensor, torch.Tensor, dict]:
-    """Loss and confidence at every prefix."""
-    n, steps = len(hidden), agent.horizon + 1
-    losses, confidences = torch.zeros(n, steps), torch.zeros(n, steps)
-    lowest = {"acceptance": 1.0, "distinct": 1.0, "played": 0}
-    state, active = agent.begin(hidden.context), torch.arange(n)
-    for t in range(steps):
-        proposal = agent.propose(state, rng)
-        losses[active, t:] = hidden.loss(proposal.recommendation)[:, None]
-        confidences[active, t:] = proposal.confidence[:, None]
-        go = proposal.confidence < SURE
-        if t == agent.horizon or not bool(go.any()):
-            break
-        state, hidden, active, query = trees.select(state, go), hidden.select(go), active[go], proposal.query[go]
-        state = agent.observe(state, query, hidden.observe(query, rng))
-        lowest["played"] += len(active)
-        lowest["acceptance"] = min(lowest["acceptance"], float(state.cloud.acceptance_B.min()))
-        lowest["distinct"] = min(lowest["distinct"], float(state.cloud.distinct_B.min()))
-    return losses, confidences, lowest
 
 
 def judge(loss: torch.Tensor, confidence: torch.Tensor, epsilon: float, delta: float) -> dict:
@@ -82,6 +57,7 @@ def main() -> None:
     parser.add_argument("--dim", type=int, default=3)
     parser.add_argument("--epsilon", type=float, default=0.2)
     parser.add_argument("--noise", type=float, default=0.05)
+    parser.add_argument("--aim", type=float, help="the epsilon that queries are chosen for; --epsilon if left out")
     parser.add_argument("--delta", type=float, default=0.1)
     parser.add_argument("--episodes", type=int, default=600)
     parser.add_argument("--horizon", type=int, default=20)
@@ -93,38 +69,45 @@ def main() -> None:
     given = parser.parse_args()
     problem = make_problem(given.problem, dim=given.dim, noise=given.noise)
     config = ParticleConfig.model_validate(dict(pair.split("=") for pair in given.set))
-    learned = None
+    learned, fit = None, 0.0
     if given.likelihood == "learned":
         from cicpe.agents.likelihood import fit_likelihood
 
+        began = time.process_time()
         learned = fit_likelihood(problem, seconds=given.fit_seconds, seed=given.seed)
-    stop = ConfidenceStop(lambda context: torch.full((len(context),), 2.0))
-    agent = ParticleAgent(problem, given.epsilon, stop, given.horizon, config, learned)
+        fit = time.process_time() - began
+    core = ParticleCore(problem, given.horizon, config, given.aim or given.epsilon, learned)
     rng = torch.Generator().manual_seed(given.seed)
-    began = time.process_time()
-    parts = []
-    for begin in range(0, given.episodes, given.chunk):
-        hidden = HiddenTasks.draw(problem, min(given.chunk, given.episodes - begin), rng)
-        parts.append(play(agent, hidden, rng))
+    began, parts = time.process_time(), []
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always", DegenerateParticles)
+        for begin in range(0, given.episodes, given.chunk):
+            hidden = HiddenTasks.draw(problem, min(given.chunk, given.episodes - begin), rng)
+            parts.append(record(core, hidden, (given.epsilon,), 0.0, rng))
     seconds = time.process_time() - began
-    one = HiddenTasks.draw(problem, 1, rng)
+    loss, confidence = (torch.cat([part[i][0] for part in parts]) for i in (0, 2))
     began = time.process_time()
-    made = play(agent, one, rng)[2]["played"]
-    alone = (time.process_time() - began) / made
-    loss, confidence = (torch.cat([part[i] for part in parts]) for i in range(2))
-    played = sum(part[2].pop("played") for part in parts)
-    health = {name: min(part[2][name] for part in parts) for name in parts[0][2]}
+    one = record(core, HiddenTasks.draw(problem, 1, rng), (given.epsilon,), 0.0, rng)
+    alone = (time.process_time() - began) / made(one.confidence[0])
     cell = {name: getattr(given, name) for name in ("problem", "dim", "epsilon", "noise", "episodes", "likelihood")}
     result = {
         **cell,
         "set": given.set,
+        "fit_seconds": round(fit, 1),
         **judge(loss, confidence, given.epsilon, given.delta),
-        "worst": health,
-        "ms_per_query": round(1e3 * seconds / played, 2),
+        "degenerate_warnings": len(warned),
+        "ms_per_query": round(1e3 * seconds / made(confidence), 2),
         "ms_per_query_alone": round(1e3 * alone, 1),
         "cpu_seconds": round(seconds, 1),
     }
     print(json.dumps(result))
+
+
+def made(confidence: torch.Tensor) -> int:
+    """Queries that were played: an episode ends where it is sure."""
+    sure = confidence >= SURE
+    last = torch.where(sure.any(dim=1), sure.int().argmax(dim=1), confidence.shape[1] - 1)
+    return int(last.sum())
 
 
 if __name__ == "__main__":

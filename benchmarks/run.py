@@ -17,7 +17,8 @@ from pathlib import Path
 import torch
 
 from cicpe.agents.actors import make_actor
-from cicpe.agents.network_agent import NetworkAgent
+from cicpe.agents.core import CoreAgent
+from cicpe.agents.network_core import NetworkCore
 from cicpe.agents.stopping import ConfidenceStop
 from cicpe.networks.attention import AttentionConfig
 from cicpe.networks.axis import AxisConfig
@@ -50,7 +51,7 @@ def latency(problem: Problem, memory: MemoryConfig, upto: int = 100, repeats: in
     never = ConfidenceStop(lambda context: torch.full((len(context),), 2.0))
     same = problem.query_space == problem.answer_space
     actor = make_actor("ts" if same else "uniform", problem.query_space, problem.answer_space)
-    agent = NetworkAgent(network, actor, never, 0.1, 0.1, upto + 20)
+    agent = CoreAgent(NetworkCore(network, actor, upto + 20), never, 0.1, 0.1)
     early, late = [], []
     for _ in range(repeats):
         hidden = HiddenTasks.draw(problem, 1, rng)

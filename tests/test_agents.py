@@ -8,7 +8,8 @@ from torch import Generator, Tensor
 
 from cicpe.agents.actors import ActorName, make_actor
 from cicpe.agents.base import Agent, Proposal
-from cicpe.agents.network_agent import NetworkAgent
+from cicpe.agents.core import CoreAgent
+from cicpe.agents.network_core import NetworkCore
 from cicpe.agents.stopping import BellmanStop, ConfidenceStop, StopRule, StopView
 from cicpe.errors import InvalidInput
 from cicpe.networks.attention import AttentionConfig
@@ -49,12 +50,12 @@ def network_agent(
     rule: StopRule,
     shared: bool = True,
     horizon: int = 12,
-) -> NetworkAgent:
+) -> CoreAgent:
     head = ActorConfig(hidden=8) if actor == "td3" else None
     config = TrainingConfig(network=NetworkConfig(memory=memory, shared_memory=shared, actor=head), actor=actor)
     network = build_network(problem, config, torch.Generator().manual_seed(0)).eval().requires_grad_(False)
     chosen = make_actor(actor, network.query_space, network.answer_space, network)
-    return NetworkAgent(network, chosen, rule, 0.1, 0.1, horizon, scale)
+    return CoreAgent(NetworkCore(network, chosen, horizon), rule, 0.1, 0.1, scale)
 
 
 def constant(level: float) -> Any:

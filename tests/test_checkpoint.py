@@ -375,7 +375,7 @@ def test_a_checkpoint_of_another_problem_is_refused(tmp_path: Path, written: byt
         (make_problem("ackley", dim=1), "problem was 'binary-search', is 'ackley'"),
     ]:
         with pytest.raises(CheckpointError, match=message):
-            cicpe.train(problem, updates=4, epsilon=(0.3, 0.6), out=tmp_path, resume=True, settings=TINY)
+            cicpe.train(problem, updates=4, epsilon=(0.3, 0.6), out=tmp_path, resume=True, settings=TINY, recipe="fast")
 
 
 def test_a_checkpoint_of_another_format_is_refused(

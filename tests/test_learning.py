@@ -8,7 +8,8 @@ from torch import Generator, Tensor
 
 import cicpe
 from cicpe.agents.actors import make_actor
-from cicpe.agents.network_agent import NetworkAgent
+from cicpe.agents.core import CoreAgent
+from cicpe.agents.network_core import NetworkCore
 from cicpe.agents.stopping import ConfidenceStop
 from cicpe.errors import ProblemError
 from cicpe.evaluation.evaluate import evaluate_agent
@@ -43,7 +44,7 @@ def success_after(network: Network, problem: Problem, queries: int, epsilon: flo
     """Accuracy of an agent that always makes this many queries."""
     never = ConfidenceStop(lambda context: torch.full((len(context),), 2.0))
     actor = make_actor("ts", network.query_space, network.answer_space)
-    agent = NetworkAgent(network, actor, never, epsilon, epsilon, queries)
+    agent = CoreAgent(NetworkCore(network, actor, queries), never, epsilon, epsilon)
     return evaluate_agent(agent, problem, epsilon, 0.1, episodes=2000, seed=0).accuracy
 
 
@@ -55,7 +56,7 @@ def test_one_look_is_enough_where_the_target_is_seen() -> None:
     problem = Seen()
     settings = {"horizon": 3, "adapt_horizon": False}
     model = cicpe.train(problem, updates=150, epsilon=(0.05, 0.1), calibration_episodes=1000, settings=settings)
-    assert success_after(model.network, problem, 1, epsilon=0.1) >= 0.95
+    assert success_after(model.core.network, problem, 1, epsilon=0.1) >= 0.95
     # Before the first look nothing is known, and an untrained network does not know more after it.
     assert success_after(untrained(problem, model.description.training), problem, 1, epsilon=0.1) < 0.5
     found = cicpe.evaluate(model, epsilon=0.1, delta=0.1, episodes=2000, problem=problem)
@@ -69,7 +70,7 @@ def test_binary_search_is_learnt_and_its_confidence_is_calibrated() -> None:
     settings = {"first_batch": 64, "batch": 64, "horizon": 14}
     model = cicpe.train(problem, updates=300, epsilon=(0.05, 0.2), calibration_episodes=4000, settings=settings)
     horizon = model.description.horizon
-    trained = success_after(model.network, problem, horizon, epsilon=0.1)
+    trained = success_after(model.core.network, problem, horizon, epsilon=0.1)
     before = success_after(untrained(problem, model.description.training), problem, horizon, epsilon=0.1)
     assert trained >= 0.9
     assert trained > before + 0.4
@@ -112,7 +113,7 @@ def test_losses_fall(recipe: str) -> None:
         early, late = (sum(getattr(losses, name) for losses in some) / part for some in (first, last))
         assert late < early - 0.1 * abs(early)
     assert all(torch.tensor(losses).isfinite().all() for losses in seen)
-    assert success_after(model.network, Seen(), 1, epsilon=0.4) > 0.6
+    assert success_after(model.core.network, Seen(), 1, epsilon=0.4) > 0.6
 
 
 def test_the_paper_recipe_moves_its_cost_and_stops_its_rollouts() -> None:

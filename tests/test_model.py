@@ -119,7 +119,7 @@ def test_loading_leaves_the_global_generator_alone(folder: Path) -> None:
 
 
 def test_a_loaded_model_is_frozen(folder: Path) -> None:
-    network = Model.load(folder).network
+    network = Model.load(folder).core.network
     assert not network.training
     assert not any(parameter.requires_grad for parameter in network.parameters())
 
@@ -347,7 +347,7 @@ def test_another_format_is_refused(folder: Path) -> None:
         (put("answer_space", value={"kind": "box", "low": [1.0], "high": [0.0]}), "cannot be made"),
         (put("answer_space", value={"kind": "sphere", "dim": 10**12}), "cannot be made"),
         (put("answer_space", value={"kind": "sphere", "dim": "3"}), "cannot be made"),
-        (put(*MEMORY, "kind", value="magic"), "training.network.memory"),
+        (put(*MEMORY, "kind", value="magic"), "training.networks.network.memory"),
         (put(*MEMORY, "hidden", value=10**15), None),
         (put(*MEMORY, "hidden", value=200_000), None),
         (put(*MEMORY, "hidden", value=-3), "cannot be made"),
@@ -356,7 +356,7 @@ def test_another_format_is_refused(folder: Path) -> None:
         (put(*MEMORY, value={"kind": "regression", "estimate": "argmax", "features": "linear"}), None),
         (put("training", "learning_rate", value=-1.0), "learning_rate"),
         (put("training", "epsilon", value=[0.2, 0.1]), "training"),
-        (put("training", "surprise", value=1), "training.surprise"),
+        (put("training", "surprise", value=1), "training.networks.surprise"),
         (put("surprise", value=1), "surprise"),
         (put("files", value=["weights.safetensors"]), "files"),
         (take("training"), "training"),
@@ -394,7 +394,7 @@ def test_a_file_outside_the_model_is_refused(folder: Path) -> None:
         (put("confidence", value={}), "confidence"),
         (put("confidence", 0, 0, 0, value=[0.9]), "confidence.0.0.0"),
         (put("confidence", 0, 0, 0, value=[float("nan"), 0.9, 3.0]), "confidence.0.0.0"),
-        (put("bellman", value=[]), "bellman"),
+        (put("bellman", value=[[]]), "bellman"),
         (put("scale", value=float("inf")), "scale"),
         (put("scale", value=-1), "scale"),
         (put("surprise", value=1), "surprise"),

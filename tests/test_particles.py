@@ -9,8 +9,9 @@ import torch
 from torch import Generator, Tensor
 
 from cicpe import trees
+from cicpe.agents.core import CoreAgent
 from cicpe.agents.likelihood import fit_likelihood
-from cicpe.agents.particles import DegenerateParticles, ParticleAgent, ParticleConfig, ParticleState
+from cicpe.agents.particle_core import DegenerateParticles, ParticleConfig, ParticleCore, ParticleState
 from cicpe.agents.smc import effective_size, reflect, resample, tempering_step, weights
 from cicpe.agents.stopping import BellmanStop, ConfidenceStop
 from cicpe.errors import InvalidInput
@@ -70,17 +71,17 @@ def rng(seed: int = 0) -> Generator:
     return torch.Generator().manual_seed(seed)
 
 
-def after_random_queries(agent: ParticleAgent, hidden: HiddenTasks, steps: int, seed: int = 0) -> ParticleState:
-    state = agent.begin(hidden.context)
+def after_random_queries(core: ParticleCore, hidden: HiddenTasks, steps: int, seed: int = 0) -> ParticleState:
+    state = core.begin(hidden.context)
     for t in range(steps):
-        query = agent.problem.query_space.sample(len(hidden), rng(seed + t))
-        state = agent.observe(state, query, hidden.observe(query, rng(1000 + seed + t)))
+        query = core.problem.query_space.sample(len(hidden), rng(seed + t))
+        state = core.observe(state, query, hidden.observe(query, rng(1000 + seed + t)))
     return state
 
 
-def moments(agent: ParticleAgent, state: ParticleState) -> tuple[Tensor, Tensor]:
-    assert agent.problem.parameter_space is not None
-    theta = agent.problem.parameter_space.from_unit(state.cloud.unit_BNP)
+def moments(core: ParticleCore, state: ParticleState) -> tuple[Tensor, Tensor]:
+    assert core.problem.parameter_space is not None
+    theta = core.problem.parameter_space.from_unit(state.cloud.unit_BNP)
     weight = weights(state.cloud)[..., None]
     mean = (weight * theta).sum(dim=1)
     centred = theta - mean[:, None]
@@ -90,11 +91,11 @@ def moments(agent: ParticleAgent, state: ParticleState) -> tuple[Tensor, Tensor]
 @pytest.mark.parametrize("steps", [1, 2, 3, 8])
 def test_the_posterior_of_a_linear_gaussian_model_is_the_closed_form(steps: int) -> None:
     problem = Plane()
-    agent = ParticleAgent(problem, 0.2, NEVER, 20, ParticleConfig(particles=2048, moves=10))
+    core = ParticleCore(problem, 20, ParticleConfig(particles=2048, moves=10))
     hidden = HiddenTasks.draw(problem, 8, rng())
-    state = after_random_queries(agent, hidden, steps)
+    state = after_random_queries(core, hidden, steps)
     mean, covariance = problem.posterior(state.cloud.query_BTQ, state.cloud.observation_BTY)
-    found_mean, found = moments(agent, state)
+    found_mean, found = moments(core, state)
     std = covariance.diagonal(dim1=-2, dim2=-1).sqrt()
     # In posterior standard deviations; 512 effective particles would give 0.044.
     error = (found_mean - mean) / std
@@ -107,8 +108,8 @@ def test_the_posterior_of_a_linear_gaussian_model_is_the_closed_form(steps: int)
 
 def test_binary_search_has_the_posterior_of_a_grid() -> None:
     problem = BinarySearch(dim=1, noise=0.1)
-    agent = ParticleAgent(problem, 0.1, NEVER, 20, ParticleConfig(particles=2048, prior_particles=4096, moves=10))
-    state = after_random_queries(agent, HiddenTasks.draw(problem, 10, rng(1)), 7)
+    core = ParticleCore(problem, 20, ParticleConfig(particles=2048, prior_particles=4096, moves=10))
+    state = after_random_queries(core, HiddenTasks.draw(problem, 10, rng(1)), 7)
     cells = 4000
     grid = (torch.arange(cells) + 0.5) / cells * 2 - 1
     cloud = state.cloud
@@ -129,7 +130,7 @@ def reliability(
     problem: Problem, config: ParticleConfig, steps: int, epsilon: float, n: int = 300
 ) -> tuple[float, ...]:
     """Mean confidence and accuracy after ``steps`` queries, over all episodes and over the more confident half."""
-    agent = ParticleAgent(problem, epsilon, NEVER, steps, config)
+    agent = CoreAgent(ParticleCore(problem, steps, config, aim=epsilon), NEVER, epsilon, epsilon)
     outcome = evaluate_agent(agent, problem, epsilon, 0.1, 300, seed=5).outcomes
     success = (outcome.loss <= epsilon).float()
     high = outcome.confidence >= outcome.confidence.median()
@@ -151,7 +152,8 @@ def test_a_likelihood_with_the_wrong_noise_is_seen_to_be_miscalibrated() -> None
 
 def test_particles_of_ackley_are_healthy_and_find_the_target() -> None:
     problem = Ackley(dim=2, noise=0.05)
-    agent = ParticleAgent(problem, 0.2, ConfidenceStop(lambda context: torch.full((len(context),), 0.9)), 15, SMALL)
+    stop = ConfidenceStop(lambda context: torch.full((len(context),), 0.9))
+    agent = CoreAgent(ParticleCore(problem, 15, SMALL), stop, 0.2, 0.2)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         result = evaluate_agent(agent, problem, 0.2, 0.1, 40, seed=3)
@@ -162,31 +164,31 @@ def test_particles_of_ackley_are_healthy_and_find_the_target() -> None:
 def test_a_degenerate_likelihood_warns() -> None:
     problem = Plane(noise=0.0, said=1e-12)
     config = ParticleConfig(particles=64, prior_particles=64, moves=1, powers=2)
-    agent = ParticleAgent(problem, 0.2, NEVER, 20, config)
+    core = ParticleCore(problem, 20, config)
     with pytest.warns(DegenerateParticles, match="degenerate"):
-        after_random_queries(agent, HiddenTasks.draw(problem, 3, rng()), 4)
+        after_random_queries(core, HiddenTasks.draw(problem, 3, rng()), 4)
 
 
 def test_observations_that_no_task_explains_warn() -> None:
     problem = BinarySearch(dim=1, noise=0.0)
-    agent = ParticleAgent(problem, 0.2, NEVER, 20, ParticleConfig(particles=64, prior_particles=64))
-    state = agent.begin(torch.zeros(1, 1))
-    state = agent.observe(state, torch.tensor([[0.5]]), torch.tensor([[1.0]]))
+    core = ParticleCore(problem, 20, ParticleConfig(particles=64, prior_particles=64))
+    state = core.begin(torch.zeros(1, 1))
+    state = core.observe(state, torch.tensor([[0.5]]), torch.tensor([[1.0]]))
     with pytest.warns(DegenerateParticles, match="in 1 no particle"):
-        agent.observe(state, torch.tensor([[-0.5]]), torch.tensor([[-1.0]]))
+        core.observe(state, torch.tensor([[-0.5]]), torch.tensor([[-1.0]]))
 
 
 def test_episodes_do_not_depend_on_their_batch() -> None:
     problem = Ackley(dim=2, noise=0.05)
-    agent = ParticleAgent(problem, 0.2, NEVER, 20, SMALL)
+    core = ParticleCore(problem, 20, SMALL)
     hidden = HiddenTasks.draw(problem, 6, rng(2))
-    whole = after_random_queries(agent, hidden, 3)
+    whole = after_random_queries(core, hidden, 3)
     some = torch.tensor([4, 1])
     part = trees.select(whole, some)
     assert all(len(leaf) == 2 for leaf in trees.leaves(part))
     query, y = problem.query_space.sample(6, rng(9)), torch.full((6, 1), 0.2)
-    left = trees.select(agent.observe(whole, query, y), some)
-    right = agent.observe(part, query[some], y[some])
+    left = trees.select(core.observe(whole, query, y), some)
+    right = core.observe(part, query[some], y[some])
     for a, b in zip(trees.leaves(left), trees.leaves(right), strict=True):
         torch.testing.assert_close(torch.as_tensor(a), torch.as_tensor(b), atol=1e-4, rtol=1e-4)
 
@@ -195,14 +197,16 @@ def test_episodes_do_not_depend_on_their_batch() -> None:
 def test_every_query_rule_keeps_the_promises_of_an_agent(rule: str) -> None:
     config = SMALL.model_copy(update={"query": rule, "particles": 128, "prior_particles": 256})
     for problem in (BinarySearch(dim=2, noise=0.1), Plane()):
-        check_agent(ParticleAgent(problem, 0.2, NEVER, 4, config), problem, n=4)
+        check_agent(CoreAgent(ParticleCore(problem, 4, config), NEVER, 0.2, 0.2), problem, n=4)
 
 
 def test_refusals() -> None:
     with pytest.raises(InvalidInput, match="parameter_space"):
-        ParticleAgent(BestArm(), 0.1, NEVER, 5)
+        ParticleCore(BestArm(), 5)
     with pytest.raises(InvalidInput, match="confidence"):
-        ParticleAgent(Plane(), 0.1, BellmanStop(NEVER.threshold), 5)
+        CoreAgent(ParticleCore(Plane(), 5, SMALL), BellmanStop(NEVER.threshold), 0.1, 0.1).propose(
+            CoreAgent(ParticleCore(Plane(), 5, SMALL), NEVER, 0.1, 0.1).begin(torch.zeros(1, 0)), rng()
+        )
 
 
 def test_parts_of_the_sampler() -> None:

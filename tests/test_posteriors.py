@@ -14,7 +14,8 @@ from torch.distributions import Categorical, Independent, MixtureSameFamily, Nor
 
 import cicpe
 from cicpe.agents.actors import make_actor
-from cicpe.agents.network_agent import NetworkAgent
+from cicpe.agents.core import CoreAgent
+from cicpe.agents.network_core import NetworkCore
 from cicpe.agents.stopping import ConfidenceStop
 from cicpe.evaluation.evaluate import evaluate_agent
 from cicpe.networks.axis import AxisConfig
@@ -328,7 +329,7 @@ def success_at_the_horizon(config: PosteriorConfig, seed: int = 0) -> float:
         trainer.iterate()
     never = ConfidenceStop(lambda context: torch.full((len(context),), 2.0))
     actor = make_actor("ts", problem.query_space, problem.answer_space)
-    agent = NetworkAgent(trainer.average, actor, never, epsilon=0.2, stop_epsilon=0.2, horizon=problem.horizon)
+    agent = CoreAgent(NetworkCore(trainer.average, actor, problem.horizon), never, epsilon=0.2, stop_epsilon=0.2)
     return evaluate_agent(agent, problem, 0.2, 0.1, episodes=2000, seed=0).accuracy
 
 
@@ -356,7 +357,7 @@ def test_a_saved_model_keeps_its_posterior(config: PosteriorConfig, tmp_path: Pa
     again = cicpe.load(tmp_path / "model")
     history = normal(5, 3, 2), normal(5, 3, 2, seed=1).sign()
     context = torch.full((5, len(model.description.context_names)), 0.1)
-    networks = model.network, again.network
+    networks = model.core.network, again.core.network  # type: ignore[attr-defined]
     before, after = (network.believe(network.unroll(context, *history)).posterior for network in networks)
     assert torch.equal(after.recommendation, before.recommendation)
     assert torch.equal(after.std, before.std)

@@ -10,7 +10,8 @@ from torch.distributions import Independent, Normal, kl_divergence
 
 import cicpe
 from cicpe.agents.actors import Aim, Learned, Search, make_actor
-from cicpe.certification.thresholds import record_many
+from cicpe.agents.network_core import NetworkCore
+from cicpe.certification.thresholds import Study
 from cicpe.errors import InvalidInput
 from cicpe.model import Model
 from cicpe.networks.axis import AxisConfig
@@ -80,8 +81,8 @@ def first_queries(network: Network, actor: str, config: TrainingConfig) -> Tenso
 
 def accuracy(network: Network, actor: str, config: TrainingConfig, queries: int) -> float:
     chooser = make_actor(actor, network.query_space, network.answer_space, network, config.aim)  # type: ignore[arg-type]
-    records = record_many(network, chooser, Lens(), queries, (0.1,), (), 0.0, 4000, 7)
-    return float((records.loss[:, queries] <= 0.1).float().mean())
+    records = Study(NetworkCore(network, chooser, queries), Lens(), (0.1,)).play(4000, seed=7, scale=0.0)
+    return float((records.loss[0, :, queries] <= 0.1).float().mean())
 
 
 @pytest.mark.slow
@@ -286,10 +287,10 @@ def test_a_model_is_saved_with_its_actor(settings: dict[str, Any], tmp_path: Pat
     model = cicpe.train(problem, actor="td3", updates=10, calibration_episodes=200, epsilon=(1.0, 2.0), settings=small)
     loaded = Model.load(model.save(tmp_path / "model"))
     assert loaded.description.training == model.description.training
-    belief = [m.network.believe(m.network.begin(torch.full((5, 1), 0.05))) for m in (model, loaded)]
+    belief = [m.core.network.believe(m.core.network.begin(torch.full((5, 1), 0.05))) for m in (model, loaded)]
     aim = model.description.training.aim
     ours, theirs = (
-        make_actor("td3", problem.query_space, problem.answer_space, m.network, aim).propose(b, make_rng(), 1.0)
+        make_actor("td3", problem.query_space, problem.answer_space, m.core.network, aim).propose(b, make_rng(), 1.0)
         for m, b in zip((model, loaded), belief, strict=True)
     )
     assert torch.equal(ours, theirs)

@@ -11,7 +11,8 @@ from scipy.stats import beta, binomtest
 from torch import Generator, Tensor
 
 from cicpe.agents.actors import Thompson
-from cicpe.agents.network_agent import NetworkAgent
+from cicpe.agents.core import CoreAgent
+from cicpe.agents.network_core import NetworkCore
 from cicpe.agents.stopping import BellmanStop, ConfidenceStop
 from cicpe.certification import thresholds
 from cicpe.certification.thresholds import DELTAS, KAPPAS, Calibration, Cell, calibrate, confidence_stops, record
@@ -163,8 +164,9 @@ def test_what_is_recorded_is_what_is_played(network: Network) -> None:
     problem, horizon, epsilon, costs = BinarySearch(dim=1, noise=0.0), 7, 0.15, (0.01, 0.3)
     actor = Thompson(problem.query_space)
     hidden = HiddenTasks.draw(problem, 300, make_rng())
-    seen = record(network, actor, hidden, horizon, (0.1, epsilon), costs, 0.0, make_rng(), minimum_time=3)
-    assert seen.loss.shape == (300, 8)
+    core = NetworkCore(network, actor, horizon)
+    seen = record(core, hidden, (0.1, epsilon), 0.0, make_rng(), costs, minimum_time=3)
+    assert seen.loss.shape == (2, 300, 8)
     assert seen.confidence.shape == (2, 300, 8)
     assert seen.bellman.shape == (2, 2, 300, 8)
     rows = torch.arange(300)
@@ -174,15 +176,15 @@ def test_what_is_recorded_is_what_is_played(network: Network) -> None:
     for kappa in kappas:
         stop = thresholds._first_true(seen.confidence[1] >= kappa)
         rule = ConfidenceStop(lambda context, level=kappa: torch.full((len(context),), level))  # type: ignore[misc]
-        played = run_episodes(NetworkAgent(network, actor, rule, epsilon, epsilon, horizon), hidden, make_rng())
+        played = run_episodes(CoreAgent(core, rule, epsilon, epsilon), hidden, make_rng())
         assert torch.equal(played.queries, stop)
-        torch.testing.assert_close(played.loss, seen.loss[rows, stop], rtol=1e-4, atol=1e-5)
+        torch.testing.assert_close(played.loss, seen.loss[1][rows, stop], rtol=1e-4, atol=1e-5)
         torch.testing.assert_close(played.confidence, seen.confidence[1][rows, stop], rtol=1e-4, atol=1e-5)
         times |= set(stop.tolist())
     assert len(times) >= 3  # otherwise this would have compared nothing
     for c, cost in enumerate(costs):
         rule = BellmanStop(lambda context, level=cost: torch.full((len(context),), level), 3)  # type: ignore[misc]
-        played = run_episodes(NetworkAgent(network, actor, rule, epsilon, epsilon, horizon), hidden, make_rng())
+        played = run_episodes(CoreAgent(core, rule, epsilon, epsilon), hidden, make_rng())
         assert torch.equal(played.queries, thresholds._first_true(seen.bellman[1, c]))
         assert played.queries.min() >= 3
 
@@ -190,10 +192,8 @@ def test_what_is_recorded_is_what_is_played(network: Network) -> None:
 def test_calibration_keeps_the_minimum_time_of_the_bellman_rule(network: Network) -> None:
     problem = BinarySearch(dim=1, noise=0.0)
     made = calibrate(
-        network,
-        Thompson(problem.query_space),
+        NetworkCore(network, Thompson(problem.query_space), horizon=6),
         problem,
-        horizon=6,
         epsilon=(0.9, 1.5),
         cost=(0.2, 0.5),
         scales=(0.0,),
@@ -206,7 +206,8 @@ def test_calibration_keeps_the_minimum_time_of_the_bellman_rule(network: Network
 
 
 def knots_of(network: Network, problem: Problem, episodes: int) -> list[tuple[float, thresholds.Records]]:
-    return thresholds._by_knot(network, Thompson(problem.query_space), problem, 1, (0.5,), (), 0.0, episodes, 0, 1)
+    core = NetworkCore(network, Thompson(problem.query_space), horizon=1)
+    return thresholds._by_knot(thresholds.Study(core, problem, (0.5,)), episodes, 0, 0.0, (), thresholds.KNOTS)
 
 
 def test_a_range_of_noise_is_calibrated_level_by_level(network: Network) -> None:
@@ -216,14 +217,14 @@ def test_a_range_of_noise_is_calibrated_level_by_level(network: Network) -> None
     assert levels[-1] == 0.1
     assert np.diff(np.log(levels)) == pytest.approx(np.log(4) / (len(levels) - 1))
     for level, records in found:
-        assert records.loss.shape == (100 // len(levels), 2)
+        assert records.loss.shape == (1, 100 // len(levels), 2)
         torch.testing.assert_close(records.context, torch.full_like(records.context, level))
 
 
 def test_one_noise_level_is_one_knot(network: Network) -> None:
     ((value, records),) = knots_of(network, BinarySearch(dim=1, noise=0.05), 60)
     assert value == pytest.approx(0.05)
-    assert len(records.loss) == 60
+    assert records.loss.shape[1] == 60
 
 
 class Told(BinarySearch):
@@ -240,7 +241,7 @@ def test_any_other_context_is_grouped_by_rank(network: Network) -> None:
     values = [value for value, _ in found]
     assert values == sorted(values)
     assert (values[0], values[-1]) == (-2.0, 2.0)
-    assert sum(len(records.loss) for _, records in found) == 500
+    assert sum(records.loss.shape[1] for _, records in found) == 500
     for (_, below), (_, above) in pairwise(found):
         assert float(below.context.max()) <= float(above.context.min())
 

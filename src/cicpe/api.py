@@ -1,25 +1,27 @@
 """The library in a few functions: train, load, evaluate."""
 
 import json
+import math
 import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, final
+from typing import Any, NamedTuple, final
 
 import torch
 from pydantic import ValidationError
 
 from cicpe import zoo
-from cicpe.agents.actors import Actor, make_actor
+from cicpe.agents.core import Core
+from cicpe.agents.likelihood import fit_likelihood
+from cicpe.agents.particle_core import ParticleCore
 from cicpe.certification.thresholds import Calibration, StopName, calibrate
 from cicpe.errors import InvalidInput
 from cicpe.evaluation.evaluate import Evaluation, evaluate_agent
-from cicpe.model import Description, Model
-from cicpe.networks.network import Network
+from cicpe.model import Description, Model, network_core
 from cicpe.problems import HiddenTasks, Problem, make_problem, spec_of
 from cicpe.training.checkpoint import restore_checkpoint, save_checkpoint
-from cicpe.training.config import TrainingConfig
+from cicpe.training.config import ParticleTraining, TrainingConfig
 from cicpe.training.log import TrainingLog
 from cicpe.training.loop import Look, Trainer
 from cicpe.training.recipes import choose
@@ -51,7 +53,7 @@ def train(
     epsilon: tuple[float, float] | float | None = None,
     minutes: float | None = None,
     updates: int | None = None,
-    recipe: str = "fast",
+    recipe: str | None = None,
     actor: str | None = None,
     seed: int = 0,
     out: str | Path | None = None,
@@ -68,7 +70,7 @@ def train(
         epsilon: The range of epsilon to serve (or one value); the problem's own where not given.
         minutes: Wall-clock budget, calibration included; 5 where neither budget is given.
         updates: Budget in gradient steps instead: the run is then reproducible bit for bit on one thread.
-        recipe: A named training configuration: ``fast`` or ``paper``.
+        recipe: A named training configuration: ``fast``, ``paper`` or ``particles``; from the problem if not given.
         actor: ``ts``, ``ttps``, ``ucb``, ``fts``, ``td3``, ``search`` or ``uniform``; from the problem if not given.
         seed: Seeds everything.
         out: A folder for the model, its checkpoint and its log. Without it nothing is written.
@@ -87,36 +89,23 @@ def train(
         minutes = 5.0
     choice = choose(recipe, problem, actor)
     config = _configured(choice.config, problem.default_epsilon if epsilon is None else epsilon, settings)
-    budget = Budget(minutes, updates)
-    if minutes is not None:
-        budget = replace(budget, minutes=minutes * (1 - CALIBRATION_SHARE))
-    trainer = Trainer(problem, config, budget, seed)
     watcher.on_choice(choice.reasons)
-
     folder = None if out is None else Path(out)
     spec = spec_of(problem)
-    identity = {"problem": spec.name, "options": dict(spec.options), "seed": seed, "updates": updates}
-    identity["config"] = config.model_dump(mode="json")
     if folder is not None:
         _check_options(dict(spec.options))
-    log = TrainingLog(folder)
-    if folder is not None and resume and (folder / CHECKPOINT).exists():
-        restore_checkpoint(trainer, folder / CHECKPOINT, identity)
-        log.rewind(trainer.at.update)
+    budget = Budget(minutes, updates)
+    if isinstance(config, ParticleTraining):
+        made = _fitted(problem, config, budget, seed)
     else:
-        log.start()
-        if folder is not None:
-            (folder / CHECKPOINT).unlink(missing_ok=True)
-    _run(trainer, folder, identity, log, checkpoint_seconds, watcher)
+        identity = {"problem": spec.name, "options": dict(spec.options), "seed": seed, "updates": updates}
+        identity["config"] = config.model_dump(mode="json")
+        made = _trained(problem, config, budget, seed, folder, resume, identity, checkpoint_seconds, watcher)
 
     watcher.on_calibration()
-    network = trainer.average.eval().requires_grad_(False)
-    costs = config.cost if not config.dual_cost else (max(trainer.at.cost, 1e-6),) * 2
-    # The trainer's own actor looks at the network in training, this one at the average that is deployed.
-    deployed = make_actor(config.actor, problem.query_space, problem.answer_space, network, config.aim)
-    seconds = None if minutes is None else 60 * minutes * CALIBRATION_SHARE
-    held_out = calibration_episodes, seed + 1_000_003
-    calibration = _calibrated(network, deployed, problem, trainer.at.horizon, config, costs, *held_out, seconds)
+    began = time.perf_counter()
+    seconds = None if minutes is None else max(60 * minutes - made.seconds, 60 * minutes * CALIBRATION_SHARE)
+    calibration = _calibrated(made.core, problem, config, made.cost, calibration_episodes, seed + 1_000_003, seconds)
     context = _context_limits(problem, seed)
     description = Description(
         problem=spec.name,
@@ -128,31 +117,84 @@ def train(
         default_context=problem.default_context(),
         context_low=tuple(context.amin(dim=0).tolist()),
         context_high=tuple(context.amax(dim=0).tolist()),
-        recipe=recipe,
+        recipe=choice.recipe,
         training=config,
-        horizon=trainer.at.horizon,
+        horizon=made.core.horizon,
         seed=seed,
-        minutes=(trainer.at.seconds + time.perf_counter() - log.ended) / 60,
-        updates=trainer.at.update,
+        minutes=(made.seconds + time.perf_counter() - began) / 60,
+        updates=made.updates,
         threads=torch.get_num_threads(),
     )
-    model = Model(network, description, calibration)
+    model = Model(made.core, description, calibration)
     if folder is not None:
         model.save(folder)
     return model
 
 
-def _configured(
+class _Made(NamedTuple):
+    """What training gives."""
+
+    core: Core
+    cost: tuple[float, float] | None
+    """The range of costs that the critic knows."""
+    updates: int
+    seconds: float
+
+
+def _fitted(problem: Problem, config: ParticleTraining, budget: Budget, seed: int) -> _Made:
+    """Particles need no training but, where the problem has no likelihood, that of one."""
+    began, learned, updates = time.perf_counter(), None, 0
+    if config.likelihood == "learned":
+        limit = math.inf if budget.minutes is None else 60 * budget.minutes / 4
+        updates = budget.updates or 0
+        learned = fit_likelihood(
+            problem, min(config.fit_seconds, limit), seed, hidden=config.hidden, updates=budget.updates
+        )
+    core = ParticleCore(problem, config.horizon, config.particles, config.aim, learned)
+    return _Made(core, None, updates, time.perf_counter() - began)
+
+
+def _trained(
+    problem: Problem,
     config: TrainingConfig,
+    budget: Budget,
+    seed: int,
+    folder: Path | None,
+    resume: bool,
+    identity: dict[str, Any],
+    checkpoint_seconds: float,
+    watcher: Watcher,
+) -> _Made:
+    """Networks, by the training loop; from the checkpoint in ``folder`` where it is to be resumed."""
+    if budget.minutes is not None:
+        budget = replace(budget, minutes=budget.minutes * (1 - CALIBRATION_SHARE))
+    trainer = Trainer(problem, config, budget, seed)
+    log = TrainingLog(folder)
+    if folder is not None and resume and (folder / CHECKPOINT).exists():
+        restore_checkpoint(trainer, folder / CHECKPOINT, identity)
+        log.rewind(trainer.at.update)
+    else:
+        log.start()
+        if folder is not None:
+            (folder / CHECKPOINT).unlink(missing_ok=True)
+    _run(trainer, folder, identity, log, checkpoint_seconds, watcher)
+    # The trainer's own actor looks at the network in training, this one at the average that is deployed.
+    network = trainer.average.eval().requires_grad_(False)
+    cost = config.cost if not config.dual_cost else (max(trainer.at.cost, 1e-6),) * 2
+    return _Made(network_core(network, config, trainer.at.horizon), cost, trainer.at.update, trainer.at.seconds)
+
+
+def _configured(
+    config: TrainingConfig | ParticleTraining,
     epsilon: tuple[float, float] | float,
     settings: dict[str, Any] | None,
-) -> TrainingConfig:
+) -> TrainingConfig | ParticleTraining:
     low, high = epsilon if isinstance(epsilon, tuple | list) else (epsilon, epsilon)
     if not 0 < low <= high:
         raise InvalidInput("epsilon", epsilon, "a positive number, or a low and a high one with low <= high")
     changes: dict[str, Any] = {"epsilon": (float(low), float(high)), **(settings or {})}
     try:
-        return TrainingConfig.model_validate(config.model_dump() | changes)
+        return type(config).model_validate(config.model_dump() | changes)
     except ValidationError as error:
         fault = error.errors()[0]
         field, value = ("settings", changes) if not fault["loc"] else (".".join(map(str, fault["loc"])), fault["input"])
@@ -196,24 +238,34 @@ def _run(
 
 
 def _calibrated(
-    network: Network,
-    actor: Actor,
+    core: Core,
     problem: Problem,
-    horizon: int,
-    config: TrainingConfig,
-    costs: tuple[float, float],
+    config: TrainingConfig | ParticleTraining,
+    cost: tuple[float, float] | None,
     episodes: int,
     seed: int,
     seconds: float | None,
 ) -> Calibration:
     """Stop thresholds for what a configuration was trained for."""
+    if isinstance(config, ParticleTraining):
+        # An episode takes a second, not a millisecond: fewer of them, at fewer knots.
+        return calibrate(
+            core,
+            problem,
+            config.epsilon,
+            episodes=episodes,
+            seed=seed,
+            seconds=seconds,
+            points=5,
+            knots=3,
+            chunk=64,
+            least=0.0,
+        )
     return calibrate(
-        network,
-        actor,
+        core,
         problem,
-        horizon,
         config.epsilon,
-        costs,
+        cost,
         config.query_scales,
         episodes=episodes,
         seed=seed,
@@ -222,17 +274,14 @@ def _calibrated(
     )
 
 
-def recalibrate(model: Model, *, episodes: int = 32768, seed: int = 1) -> Model:
-    """The same network with its stop thresholds chosen anew, on fresh held-out episodes."""
+def recalibrate(model: Model, *, episodes: int = 32768, seed: int = 1, minutes: float | None = None) -> Model:
+    """The same model with its stop thresholds chosen anew, on fresh held-out episodes."""
     began, config = time.perf_counter(), model.description.training
-    horizon = model.description.horizon
-    calibration = _calibrated(
-        model.network, model.actor, model.problem, horizon, config, config.cost, episodes, seed, None
-    )
-    minutes = model.description.minutes + (time.perf_counter() - began) / 60
-    return replace(
-        model, description=model.description.model_copy(update={"minutes": minutes}), calibration=calibration
-    )
+    cost = config.cost if isinstance(config, TrainingConfig) else None
+    seconds = None if minutes is None else 60 * minutes
+    calibration = _calibrated(model.core, model.problem, config, cost, episodes, seed, seconds)
+    spent = model.description.minutes + (time.perf_counter() - began) / 60
+    return replace(model, description=model.description.model_copy(update={"minutes": spent}), calibration=calibration)
 
 
 def load(model: str | Path) -> Model:

@@ -17,8 +17,11 @@ from safetensors.torch import load as load_tensors
 from safetensors.torch import save as save_tensors
 
 from cicpe._version import __version__
-from cicpe.agents.actors import Actor, make_actor
-from cicpe.agents.network_agent import NetworkAgent
+from cicpe.agents.actors import make_actor
+from cicpe.agents.core import Core, CoreAgent
+from cicpe.agents.likelihood import LearnedLikelihood
+from cicpe.agents.network_core import NetworkCore
+from cicpe.agents.particle_core import ParticleCore
 from cicpe.agents.stopping import BellmanStop, ConfidenceStop, StopRule
 from cicpe.certification.thresholds import Calibration, StopName
 from cicpe.errors import CicpeError, InvalidInput, ModelError
@@ -29,10 +32,12 @@ from cicpe.networks.scaling import Scaling
 from cicpe.problems import Problem, ProblemSpec
 from cicpe.sessions.session import Session
 from cicpe.spaces import space_from_json
-from cicpe.training.config import TrainingConfig
+from cicpe.training.config import ParticleTraining, TrainingConfig
 
 FORMAT = "cicpe-model-1"
 WEIGHTS, CALIBRATION = "weights.safetensors", "calibration.json"
+NEVER = ConfidenceStop(lambda context: torch.full((len(context),), 2.0))
+"""No confidence reaches 2."""
 
 
 @final
@@ -54,7 +59,7 @@ class Description(Config):
     """Smallest context values seen in calibration."""
     context_high: tuple[float, ...]
     recipe: str
-    training: TrainingConfig
+    training: TrainingConfig | ParticleTraining = Field(discriminator="kind")
     horizon: int = Field(ge=1, le=10**6)
     """The most queries of an episode."""
     seed: int
@@ -85,7 +90,7 @@ class Description(Config):
 class Model:
     """A frozen agent for a family of tasks and a range of (epsilon, delta)."""
 
-    network: Network
+    core: Core
     description: Description
     calibration: Calibration
 
@@ -94,20 +99,18 @@ class Model:
         """The family that the model was trained on, made again from its description."""
         return ProblemSpec(self.description.problem, self.description.problem_options).make()
 
-    @property
-    def actor(self) -> Actor:
-        """The rule that chooses queries."""
-        training, network = self.description.training, self.network
-        return make_actor(training.actor, network.query_space, network.answer_space, network, training.aim)
-
-    def agent(self, epsilon: float, delta: float, stop: StopName = "confidence") -> NetworkAgent:
+    def agent(self, epsilon: float, delta: float, stop: StopName = "confidence") -> CoreAgent:
         """The frozen agent for one (epsilon, delta), refused where the calibration does not support it."""
         stop_epsilon = self.calibration.supported_epsilon(epsilon)
         threshold = self.calibration.threshold(stop, stop_epsilon, delta)
-        minimum = self.description.training.minimum_time
+        training = self.description.training
+        minimum = training.minimum_time if isinstance(training, TrainingConfig) else 0
         rule: StopRule = ConfidenceStop(threshold) if stop == "confidence" else BellmanStop(threshold, minimum)
-        horizon, scale = self.description.horizon, self.calibration.scale
-        return NetworkAgent(self.network, self.actor, rule, epsilon, stop_epsilon, horizon, scale)
+        return CoreAgent(self.core, rule, epsilon, stop_epsilon, self.calibration.scale)
+
+    def unstopped(self, epsilon: float) -> CoreAgent:
+        """The same agent without a stop rule: it makes every query that it may."""
+        return CoreAgent(self.core, NEVER, epsilon, epsilon, self.calibration.scale)
 
     def session(
         self, epsilon: float, delta: float, *, seed: int = 0, stop: StopName = "confidence", **context: float
@@ -116,7 +119,7 @@ class Model:
         agent = self.agent(epsilon, delta, stop)
         values = self._context(context)
         about = self.description
-        return Session(agent, self.network.query_space, about.observation_dim, values, epsilon, delta, seed)
+        return Session(agent, self.core.query_space, about.observation_dim, values, epsilon, delta, seed)
 
     def _context(self, given: dict[str, float]) -> tuple[float, ...]:
         about = self.description
@@ -148,7 +151,10 @@ class Model:
 
     def weights(self) -> bytes:
         """The weights as they are saved."""
-        return save_tensors({key: value.contiguous() for key, value in self.network.state_dict().items()})
+        training = self.description.training
+        # What particles are is in their sizes and in the problem: those belong to the file, and to its hash.
+        said = {} if isinstance(training, TrainingConfig) else {"core": _identity(self.description)}
+        return save_tensors({key: value.contiguous() for key, value in self.core.tensors().items()}, said)
 
     @property
     def sha256(self) -> str:
@@ -173,10 +179,14 @@ class Model:
         """A page about the model, in words."""
         about, low, high = self.description, self.calibration.epsilons[0], self.calibration.epsilons[-1]
         options = ", ".join(f"{key} = {value}" for key, value in about.problem_options.items()) or "none"
+        if isinstance(about.training, TrainingConfig):
+            belief = f"memory `{about.training.network.memory.kind}`"
+        else:
+            belief = f"{about.training.particles.particles} particles, {about.training.likelihood} likelihood"
         return (
             f"# {about.problem}\n\n"
             f"Options: {options}. Trained for epsilon from {low:g} to {high:g}, at most {about.horizon} queries.\n\n"
-            f"Recipe `{about.recipe}`, actor `{about.training.actor}`, memory `{about.training.network.memory.kind}`, "
+            f"Recipe `{about.recipe}`, actor `{about.training.actor}`, {belief}, "
             f"seed {about.seed}: {about.updates} updates, {about.minutes:.1f} minutes on {about.threads} thread(s).\n\n"
             f"Thresholds were chosen on {self.calibration.episodes} held-out episodes "
             f"(exact binomial bound, alpha {self.calibration.alpha:g}).\n"
@@ -199,12 +209,44 @@ class Model:
         calibration = _parsed(path / CALIBRATION, files[CALIBRATION], Calibration)
         if len(calibration.knots) > 1 and not description.context_names:
             raise ModelError(f"{path / CALIBRATION} has thresholds for a context, which this model does not know")
-        network = _network(path / "config.json", description)
-        _fill(network, path / WEIGHTS, files[WEIGHTS])
-        return cls(network.eval().requires_grad_(False), description, calibration)
+        return cls(_core(path, description, files[WEIGHTS]), description, calibration)
 
 
-def _network(path: Path, description: Description) -> Network:
+def _identity(description: Description) -> str:
+    """What decides an agent of particles beside its weights, as JSON."""
+    about = description.model_dump(mode="json", include={"problem", "problem_options", "training", "horizon"})
+    return json.dumps(about, sort_keys=True)
+
+
+def _core(path: Path, description: Description, weights: bytes) -> Core:
+    """The saved core."""
+    training, horizon = description.training, description.horizon
+    if isinstance(training, TrainingConfig):
+        network = _network(path / "config.json", description, training)
+        _fill(network, path / WEIGHTS, weights)
+        network.eval().requires_grad_(False)
+        return network_core(network, training, horizon)
+    try:
+        problem = ProblemSpec(description.problem, description.problem_options).make()
+        learned = None if training.likelihood == "exact" else LearnedLikelihood(problem, training.hidden)
+        core = ParticleCore(problem, horizon, training.particles, training.aim, learned)
+    except (CicpeError, RuntimeError, ValueError, TypeError, OverflowError, MemoryError) as error:
+        raise ModelError(f"{path / 'config.json'} describes particles that cannot be made: {error}") from None
+    if learned is None:
+        _fill(torch.nn.Module(), path / WEIGHTS, weights)
+    else:
+        _fill(learned, path / WEIGHTS, weights)
+        learned.eval().requires_grad_(False)
+    return core
+
+
+def network_core(network: Network, training: TrainingConfig, horizon: int) -> NetworkCore:
+    """A trained network with the actor rule that it was trained with."""
+    actor = make_actor(training.actor, network.query_space, network.answer_space, network, training.aim)
+    return NetworkCore(network, actor, horizon)
+
+
+def _network(path: Path, description: Description, training: TrainingConfig) -> Network:
     """The network that a description asks for, without its weights: no memory is taken for them."""
     try:
         query_space, answer_space = map(space_from_json, (description.query_space, description.answer_space))
@@ -212,12 +254,12 @@ def _network(path: Path, description: Description) -> Network:
         dims = Dims(query_space.dim, description.observation_dim, context, answer_space.dim)
         with torch.device("meta"):
             scaling = Scaling(description.observation_dim, context)
-            return Network(description.training.network, scaling, dims, query_space, answer_space)
+            return Network(training.network, scaling, dims, query_space, answer_space)
     except (CicpeError, RuntimeError, ValueError, TypeError, OverflowError, MemoryError) as error:
         raise ModelError(f"{path} describes a network that cannot be made: {error}") from None
 
 
-def _fill(network: Network, path: Path, data: bytes) -> None:
+def _fill(network: torch.nn.Module, path: Path, data: bytes) -> None:
     """Puts saved weights into a network, once they are known to fit."""
     try:
         tensors = load_tensors(data)

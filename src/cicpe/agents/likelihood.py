@@ -52,15 +52,19 @@ def inputs(problem: Problem, task: Task, query: Float[Tensor, "n query"]) -> Inp
 class LearnedLikelihood(nn.Module):
     """log p(observation | task, query), in place of ``Problem.log_likelihood``."""
 
+    binary: Tensor
+    """Whether observations take two values, of which ``high`` is the larger."""
+    high: Tensor
     centre: Tensor
     spread: Tensor
     y_centre: Tensor
     y_spread: Tensor
 
-    def __init__(self, problem: Problem, binary: Tensor | None, hidden: int) -> None:
+    def __init__(self, problem: Problem, hidden: int) -> None:
         super().__init__()
         self.problem = problem
-        self.high: float | None = None if binary is None else float(binary.max())
+        self.register_buffer("binary", torch.tensor(False))
+        self.register_buffer("high", torch.tensor(0.0))
         task = problem.sample(1, torch.Generator().manual_seed(0))
         seen = inputs(problem, task, problem.query_space.sample(1, torch.Generator().manual_seed(0)))
         width, outputs = seen.flat.shape[-1], problem.observation_dim
@@ -85,7 +89,7 @@ class LearnedLikelihood(nn.Module):
     def score(self, seen: Inputs, observation: Tensor) -> Float[Tensor, " n"]:
         """Log density of observations, from the network's inputs."""
         one, two = self.outputs(seen)
-        if self.high is not None:
+        if bool(self.binary):
             yes = (observation == self.high).float()
             return -nn.functional.binary_cross_entropy_with_logits(one, yes, reduction="none").sum(dim=-1)
         error = ((observation - self.y_centre) / self.y_spread - one) * torch.exp(-two)
@@ -125,11 +129,12 @@ def fit_likelihood(
         return inputs(problem, hidden_tasks.task, query), hidden_tasks.observe(query, rng)
 
     seen, observation = draw(8192)
-    values = torch.unique(observation)
-    binary = values if len(values) == 2 else None
     with torch.random.fork_rng():
         torch.manual_seed(seed)  # nn.Linear takes no generator; the global one is put back
-        model = LearnedLikelihood(problem, binary, hidden)
+        model = LearnedLikelihood(problem, hidden)
+    values = torch.unique(observation)
+    model.binary.fill_(len(values) == 2)
+    model.high.fill_(float(values[-1]))
     model.centre.copy_(seen.flat.mean(dim=0))
     model.spread.copy_(seen.flat.std(dim=0).clamp_min(1e-3))
     model.y_centre.copy_(observation.mean(dim=0))

@@ -9,6 +9,7 @@ of delta is kept in reserve.
 
 import math
 import time
+from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple, final
 
 import numpy as np
@@ -18,11 +19,11 @@ from pydantic import Field, model_validator
 from scipy.stats import beta
 from torch import Generator, Tensor
 
-from cicpe.agents.actors import Actor
-from cicpe.agents.stopping import Threshold
+from cicpe import trees
+from cicpe.agents.core import Core
+from cicpe.agents.stopping import BellmanStop, Threshold
 from cicpe.errors import InvalidInput
 from cicpe.networks.base import Config
-from cicpe.networks.network import Network
 from cicpe.problems import HiddenTasks, Problem
 
 StopName = Literal["confidence", "bellman"]
@@ -37,6 +38,8 @@ MARGIN = 0.1
 """Share of delta that is kept in reserve, so that a certificate on a few thousand fresh episodes is within reach."""
 KNOTS = 5
 """At how many values of the context thresholds are chosen."""
+SURE = 0.9995
+"""Confidence at which an episode need not be played on: no threshold that matters is above."""
 PILOT = 512
 """Episodes that are played to see how many a budget affords."""
 BELLMAN_SHARE = 0.125
@@ -46,7 +49,8 @@ BELLMAN_SHARE = 0.125
 class Records(NamedTuple):
     """What an agent would have done at every prefix of held-out episodes."""
 
-    loss: Float[Tensor, "episode prefix"]
+    loss: Float[Tensor, "epsilon episode prefix"]
+    """Of what would be recommended at each epsilon."""
     context: Float[Tensor, "episode context"]
     confidence: Float[Tensor, "epsilon episode prefix"]
     bellman: Tensor
@@ -59,6 +63,10 @@ class Cell(NamedTuple):
     threshold: float
     accuracy: float
     queries: float
+
+
+Table = tuple[tuple[tuple[Cell | None, ...], ...], ...]
+"""Thresholds by context knot, epsilon and delta."""
 
 
 @final
@@ -76,10 +84,10 @@ class Calibration(Config):
     deltas: tuple[float, ...] = Field(min_length=1)
     knots: tuple[float, ...] = Field(min_length=1)
     """Values of the first context coordinate at which thresholds were chosen; one where there is no context."""
-    confidence: tuple[tuple[tuple[Cell | None, ...], ...], ...]
+    confidence: Table
     """kappa: knot x epsilon x delta."""
-    bellman: tuple[tuple[tuple[Cell | None, ...], ...], ...]
-    """cost: knot x epsilon x delta."""
+    bellman: Table
+    """cost: knot x epsilon x delta; empty for agents that do not value queries."""
 
     @model_validator(mode="after")
     def _tables(self) -> "Calibration":
@@ -90,6 +98,8 @@ class Calibration(Config):
         shape = len(self.knots), len(self.epsilons), len(self.deltas)
         for name in ("confidence", "bellman"):
             table = getattr(self, name)
+            if name == "bellman" and not table:
+                continue
             fits = len(table) == shape[0] and all(len(rows) == shape[1] for rows in table)
             if not fits or any(len(cells) != shape[2] for rows in table for cells in rows):
                 raise ValueError(f"{name}: needs a table of {' x '.join(map(str, shape))} (knot x epsilon x delta)")
@@ -113,6 +123,8 @@ class Calibration(Config):
         it is met; where no knot has one, at once.
         """
         table = self.confidence if stop == "confidence" else self.bellman
+        if not table:
+            raise InvalidInput("stop", stop, "confidence: this model does not value queries")
         rows = [by_epsilon[self.epsilons.index(epsilon)] for by_epsilon in table]
         column = self._delta_column(delta)
         if all(row[column] is None for row in rows):
@@ -161,116 +173,123 @@ class Calibration(Config):
 
 
 def record(
-    network: Network,
-    actor: Actor,
+    core: Core,
     hidden: HiddenTasks,
-    horizon: int,
     epsilons: tuple[float, ...],
-    costs: tuple[float, ...],
     scale: float,
     rng: Generator,
+    costs: tuple[float, ...] = (),
     minimum_time: int = 1,
 ) -> Records:
-    """Plays every task to the horizon and records what each stop rule would see."""
-    n = len(hidden)
-    losses, confidences, bellmans = [], [], []
-    with torch.no_grad():
-        state = network.begin(hidden.context)
-        for t in range(horizon + 1):
-            belief = network.believe(state)
-            query = actor.propose(belief, rng, scale)
-            losses.append(hidden.loss(belief.posterior.recommendation[:, 0]))
-            rows, stops = [], []
-            for epsilon in epsilons:
-                features = network.goal_features(state, belief, torch.full((n,), epsilon))
-                twins = torch.sigmoid(network.stop_logits(belief, features)[:, 0])
-                rows.append(twins.mean(dim=-1))
-                for cost in costs:
-                    price = torch.full((n,), cost)
-                    go = network.go_values(state, belief, features, query[:, None], price)[:, 0].amin(dim=-1)
-                    stops.append((twins.amin(dim=-1) >= go) & (t >= minimum_time))
-            confidences.append(torch.stack(rows))
-            if stops:
-                bellmans.append(torch.stack(stops).view(len(epsilons), len(costs), n))
-            if t < horizon:
-                state = network.step(state, query, hidden.observe(query, rng))
-    bellman = torch.stack(bellmans, dim=-1) if bellmans else torch.zeros(len(epsilons), 0, n, horizon + 1)
-    return Records(torch.stack(losses, dim=-1), hidden.context, torch.stack(confidences, dim=-1), bellman)
+    """Plays every task to the horizon and records what each stop rule would see.
+
+    Where the Bellman rule is not asked for, an episode that is sure at every epsilon ends there.
+    """
+    n, steps = len(hidden), core.horizon + 1
+    loss, confidence = torch.zeros(len(epsilons), n, steps), torch.zeros(len(epsilons), n, steps)
+    bellman = torch.zeros(len(epsilons), len(costs), n, steps, dtype=torch.bool)
+    rule = BellmanStop(lambda context: torch.zeros(len(context)), minimum_time)
+    context, active, state = hidden.context, torch.arange(n), core.begin(hidden.context)
+    for t in range(steps):
+        prices = [torch.full((len(active),), cost) for cost in costs]
+        look = core.look(state, epsilons, rng, scale, prices)
+        one = look.recommendation.stride(0) == 0  # the same at every epsilon
+        losses = [hidden.loss(answer) for answer in (look.recommendation[:1] if one else look.recommendation)]
+        for e in range(len(epsilons)):
+            # What an ended episode had last stays in its later columns.
+            loss[e, active, t:] = losses[0 if one else e][:, None]
+            confidence[e, active, t:] = look.confidence[e][:, None]
+            for c, price in enumerate(prices):
+                bellman[e, c, :, t] = rule.decide(look.view(e, c), price)
+        go = (look.confidence < SURE).any(dim=0) | (len(costs) > 0)
+        if t == core.horizon or not bool(go.any()):
+            break
+        query = look.query
+        if not bool(go.all()):
+            hidden, active, query, state = hidden.select(go), active[go], query[go], trees.select(state, go)
+        state = core.observe(state, query, hidden.observe(query, rng))
+    return Records(loss, context, confidence, bellman)
 
 
-def record_many(
-    network: Network,
-    actor: Actor,
-    problem: Problem,
-    horizon: int,
-    epsilons: tuple[float, ...],
-    costs: tuple[float, ...],
-    scale: float,
-    episodes: int,
-    seed: int,
-    chunk: int = 2048,
-    minimum_time: int = 1,
-) -> Records:
-    """``record`` on ``episodes`` fresh tasks, a chunk at a time."""
-    rng = torch.Generator().manual_seed(seed)
-    parts = []
-    for begin in range(0, episodes, chunk):
-        hidden = HiddenTasks.draw(problem, min(chunk, episodes - begin), rng)
-        parts.append(record(network, actor, hidden, horizon, epsilons, costs, scale, rng, minimum_time))
-    loss, context, confidence, bellman = zip(*parts, strict=True)
-    return Records(torch.cat(loss), torch.cat(context), torch.cat(confidence, dim=1), torch.cat(bellman, dim=2))
+@dataclass(frozen=True)
+class Study:
+    """A core on its family, for a range of epsilon: what calibration plays."""
+
+    core: Core
+    problem: Problem
+    epsilons: tuple[float, ...]
+    minimum_time: int = 1
+    """Queries before the Bellman rule may stop."""
+    chunk: int = 2048
+
+    def play(
+        self, episodes: int, seed: int, scale: float, costs: tuple[float, ...] = (), problem: Problem | None = None
+    ) -> Records:
+        """``record`` on fresh tasks, a chunk at a time."""
+        rng = torch.Generator().manual_seed(seed)
+        parts = []
+        for begin in range(0, episodes, self.chunk):
+            hidden = HiddenTasks.draw(problem or self.problem, min(self.chunk, episodes - begin), rng)
+            parts.append(record(self.core, hidden, self.epsilons, scale, rng, costs, self.minimum_time))
+        loss, context, confidence, bellman = zip(*parts, strict=True)
+        return Records(
+            torch.cat(loss, dim=1), torch.cat(context), torch.cat(confidence, dim=1), torch.cat(bellman, dim=2)
+        )
 
 
 def calibrate(
-    network: Network,
-    actor: Actor,
+    core: Core,
     problem: Problem,
-    horizon: int,
     epsilon: tuple[float, float],
-    cost: tuple[float, float],
-    scales: tuple[float, ...],
+    cost: tuple[float, float] | None = None,
+    scales: tuple[float, ...] = (0.0,),
     episodes: int = 32768,
     seed: int = 1,
     alpha: float = 0.05,
     minimum_time: int = 1,
     seconds: float | None = None,
+    points: int = EPSILONS,
+    knots: int = KNOTS,
+    chunk: int = 2048,
+    least: float = 0.25,
 ) -> Calibration:
     """Chooses the spread of deployed queries, then a threshold for every (epsilon, delta).
 
-    With ``seconds``, it plays as many of the episodes as fit, but at least a quarter of them.
+    Args:
+        core: What is to be calibrated.
+        problem: Draws the held-out tasks.
+        epsilon: The range of epsilon.
+        cost: The range of the Bellman rule's cost; None leaves that rule out.
+        scales: Spreads of queries to choose from.
+        episodes: Held-out episodes.
+        seed: Seeds them.
+        alpha: Level of each test.
+        minimum_time: Queries before the Bellman rule may stop.
+        seconds: A limit: as many of the episodes are played as fit.
+        points: How many epsilons thresholds are chosen for.
+        knots: At how many values of the context.
+        chunk: Episodes played at once.
+        least: Share of the episodes that is played whatever the limit.
     """
     began = time.perf_counter()
-    epsilons = _log_grid(*epsilon, EPSILONS)
-    costs = _log_grid(*cost, COSTS)
-    scale = _best_scale(network, actor, problem, horizon, epsilons[len(epsilons) // 2], scales, seed + 1)
+    epsilons = _log_grid(*epsilon, points)
+    study = Study(core, problem, epsilons, minimum_time, chunk)
+    scale = _best_scale(study, scales, seed + 1)
     if seconds is not None:
-        pilot = time.perf_counter()
-        record_many(network, actor, problem, horizon, epsilons, (), scale, PILOT, seed + 3)
+        pilot, tried = time.perf_counter(), min(PILOT, chunk)
+        study.play(tried, seed + 3, scale)
         now = time.perf_counter()
         # The Bellman rule adds about two thirds.
-        affordable = int((seconds - (now - began)) / (1.67 * (now - pilot) / PILOT))
-        episodes = min(episodes, max(episodes // 4, affordable))
-    by_confidence = _by_knot(network, actor, problem, horizon, epsilons, (), scale, episodes, seed, minimum_time)
+        each = (1.0 if cost is None else 1.67) * (now - pilot) / tried
+        affordable = int((seconds - (now - began)) / each)
+        episodes = min(episodes, max(int(least * episodes), affordable))
+    by_confidence = _by_knot(study, episodes, seed, scale, (), knots)
     confidence = tuple(
         tuple(
-            _choose(records.loss <= epsilon, confidence_stops(records.confidence[e]), KAPPAS, alpha)
-            for e, epsilon in enumerate(epsilons)
+            _choose(records.loss[e] <= value, confidence_stops(records.confidence[e]), KAPPAS, alpha)
+            for e, value in enumerate(epsilons)
         )
         for _, records in by_confidence
-    )
-    some = max(len(by_confidence), int(BELLMAN_SHARE * episodes))
-    by_bellman = _by_knot(network, actor, problem, horizon, epsilons, costs, scale, some, seed + 2, minimum_time)
-    bellman = tuple(
-        tuple(
-            _choose(
-                records.loss <= epsilon,
-                [_first_true(records.bellman[e, c]) for c in range(len(costs))],
-                torch.tensor(costs),
-                alpha,
-            )
-            for e, epsilon in enumerate(epsilons)
-        )
-        for _, records in by_bellman
     )
     return Calibration(
         episodes=episodes,
@@ -281,7 +300,35 @@ def calibrate(
         deltas=DELTAS,
         knots=tuple(value for value, _ in by_confidence),
         confidence=confidence,
-        bellman=bellman,
+        bellman=_bellman_table(study, episodes, seed + 2, scale, cost, knots, alpha),
+    )
+
+
+def _bellman_table(
+    study: Study,
+    episodes: int,
+    seed: int,
+    scale: float,
+    cost: tuple[float, float] | None,
+    knots: int,
+    alpha: float,
+) -> Table:
+    """The Bellman rule's costs; all null where the core does not value queries."""
+    if cost is None:
+        return ()
+    costs = _log_grid(*cost, COSTS)
+    some = max(knots, int(BELLMAN_SHARE * episodes))
+    return tuple(
+        tuple(
+            _choose(
+                records.loss[e] <= epsilon,
+                [_first_true(records.bellman[e, c]) for c in range(len(costs))],
+                torch.tensor(costs),
+                alpha,
+            )
+            for e, epsilon in enumerate(study.epsilons)
+        )
+        for _, records in _by_knot(study, some, seed, scale, costs, knots)
     )
 
 
@@ -301,64 +348,47 @@ def _choose(success: Tensor, stops: list[Tensor], thresholds: Tensor, alpha: flo
     return tuple(cells)
 
 
-def _best_scale(
-    network: Network,
-    actor: Actor,
-    problem: Problem,
-    horizon: int,
-    epsilon: float,
-    scales: tuple[float, ...],
-    seed: int,
-    episodes: int = 2048,
-) -> float:
+def _best_scale(study: Study, scales: tuple[float, ...], seed: int, episodes: int = 2048) -> float:
     """The spread of queries that needs the fewest of them for 90 % success at the middle epsilon."""
     candidates = sorted(set(scales))
     if len(candidates) == 1:
         return candidates[0]
+    epsilon = study.epsilons[len(study.epsilons) // 2]
+    middle = replace(study, epsilons=(epsilon,))
     needed = {}
     for scale in candidates:
-        records = record_many(network, actor, problem, horizon, (epsilon,), (), scale, episodes, seed)
-        stops = confidence_stops(records.confidence[0])
-        cells = _choose(records.loss <= epsilon, stops, KAPPAS, alpha=0.5)
-        cell = cells[DELTAS.index(0.1)]
-        reached = float((records.loss[:, -1] <= epsilon).float().mean())
+        records = middle.play(episodes, seed, scale)
+        success = records.loss[0] <= epsilon
+        cell = _choose(success, confidence_stops(records.confidence[0]), KAPPAS, alpha=0.5)[DELTAS.index(0.1)]
         # A spread that never reaches it comes after every one that does, by how far it gets.
-        needed[scale] = cell.queries if cell is not None else horizon * (2 - reached)
+        reached = float(success[:, -1].float().mean())
+        needed[scale] = cell.queries if cell is not None else study.core.horizon * (2 - reached)
     return min(needed, key=lambda scale: needed[scale])
 
 
 def _by_knot(
-    network: Network,
-    actor: Actor,
-    problem: Problem,
-    horizon: int,
-    epsilons: tuple[float, ...],
-    costs: tuple[float, ...],
-    scale: float,
-    episodes: int,
-    seed: int,
-    minimum_time: int,
+    study: Study, episodes: int, seed: int, scale: float, costs: tuple[float, ...], knots: int
 ) -> list[tuple[float, Records]]:
     """Held-out episodes at several values of the first context: accuracy has to hold at each, not on average.
 
-    A known noise level is set to each value; any other context is grouped by the nearest fifth of episodes.
+    A known noise level is set to each value; any other context is grouped by the nearest ``knots``-th of episodes.
     """
-
-    def played(family: Problem, n: int, seed: int) -> Records:
-        return record_many(network, actor, family, horizon, epsilons, costs, scale, n, seed, minimum_time=minimum_time)
-
+    problem = study.problem
     noise = getattr(problem, "noise", None)
     if tuple(problem.context_names)[:1] == ("noise",) and isinstance(noise, tuple) and 0 < noise[0] < noise[1]:
-        values = _log_grid(noise[0], noise[1], KNOTS)
-        each = max(1, episodes // KNOTS)
-        return [(value, played(problem.with_noise(value), each, seed + 10 * i)) for i, value in enumerate(values)]
-    records = played(problem, episodes, seed)
+        values = _log_grid(noise[0], noise[1], knots)
+        each = max(1, episodes // knots)
+        return [
+            (value, study.play(each, seed + 10 * i, scale, costs, problem.with_noise(value)))
+            for i, value in enumerate(values)
+        ]
+    records = study.play(episodes, seed, scale, costs)
     context = records.context
     if context.shape[-1] == 0 or float(context[:, 0].max() - context[:, 0].min()) < 1e-12:
         return [(float(context[0, 0]) if context.shape[-1] else 0.0, records)]
     order = context[:, 0].argsort()
-    size = len(order) // KNOTS
-    groups = [order[i * size : (i + 1) * size] for i in range(KNOTS)]
+    size = len(order) // knots
+    groups = [order[i * size : (i + 1) * size] for i in range(knots)]
     low, high = float(context[:, 0].min()), float(context[:, 0].max())
     middles = [float(context[group, 0].median()) for group in groups]
     values = (low, *middles[1:-1], high)
@@ -366,7 +396,8 @@ def _by_knot(
 
 
 def _some(records: Records, rows: Tensor) -> Records:
-    return Records(records.loss[rows], records.context[rows], records.confidence[:, rows], records.bellman[:, :, rows])
+    loss, context, confidence, bellman = records
+    return Records(loss[:, rows], context[rows], confidence[:, rows], bellman[:, :, rows])
 
 
 def _log_grid(low: float, high: float, points: int) -> tuple[float, ...]:

@@ -123,15 +123,9 @@ def _half(interval: tuple[float, float]) -> float:
 
 def _at_the_horizon(model: "Model", epsilon: float, noise: float, seed: int) -> "Evaluation":
     """What a model reaches with every query that it may make: the fallback where no threshold was safe."""
-    import torch
-
-    from cicpe.agents.network_agent import NetworkAgent
-    from cicpe.agents.stopping import ConfidenceStop
     from cicpe.evaluation.evaluate import evaluate_agent
 
-    network, about = model.network, model.description
-    never = ConfidenceStop(lambda context: torch.full((len(context),), 2.0))
-    agent = NetworkAgent(network, model.actor, never, epsilon, epsilon, about.horizon, model.calibration.scale)
+    agent = model.unstopped(epsilon)
     return evaluate_agent(agent, model.problem.with_noise(noise), epsilon, DELTA, TASKS, seed)
 
 

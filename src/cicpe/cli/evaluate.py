@@ -99,7 +99,7 @@ def _summary(
     about = model.description
     return {
         "problem": about.problem,
-        "dim": about.problem_options.get("dim", model.network.answer_space.dim),
+        "dim": about.problem_options.get("dim", model.core.answer_space.dim),
         "noise": noise if noise is not None else _trained_noise(about),
         "epsilon": epsilon,
         "delta": delta,

@@ -36,7 +36,12 @@ def train(
             metavar="ts|ttps|ucb|fts|td3|search|uniform", help="How queries are chosen; from the problem, if left out."
         ),
     ] = None,
-    recipe: Annotated[str, typer.Option(metavar="fast|paper", help="A training configuration by name.")] = "fast",
+    recipe: Annotated[
+        str | None,
+        typer.Option(
+            metavar="fast|paper|particles", help="A configuration by name; from the problem if left out."
+        ),
+    ] = None,
     minutes: Annotated[
         float | None,
         typer.Option(parser=number, metavar="M", help="Wall-clock budget; 5 if neither budget is given."),

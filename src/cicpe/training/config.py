@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal, final
 from pydantic import Field, model_validator
 
 from cicpe.agents.actors import ActorName, Aim
+from cicpe.agents.particle_core import ParticleConfig
 from cicpe.networks.base import Config
 from cicpe.networks.network import NetworkConfig
 from cicpe.networks.policy import ActorConfig
@@ -33,6 +34,7 @@ class PrefixMixture(Config):
 class TrainingConfig(Config):
     """Every knob of training. ``cicpe.training.recipes`` names the useful combinations."""
 
+    kind: Literal["networks"] = "networks"
     network: NetworkConfig = NetworkConfig()
     """The networks."""
     actor: ActorName = "ts"
@@ -168,4 +170,36 @@ class TrainingConfig(Config):
         if gaussian != (self.actor_kl > 0):
             what = "a Gaussian actor needs it above 0" if gaussian else "needs actor td3"
             raise ValueError(f"actor_kl = {self.actor_kl:g}: {what}")
+        return self
+
+
+@final
+class ParticleTraining(Config):
+    """What an agent of particles is made of: nothing is trained but, where need be, a likelihood."""
+
+    kind: Literal["particles"] = "particles"
+    actor: Literal["particles"] = "particles"
+    """Queries are chosen on the particles; ``particles.query`` says how."""
+    particles: ParticleConfig = ParticleConfig()
+    """The sampler and the query rule."""
+    likelihood: Literal["exact", "learned"] = "exact"
+    """The problem's own, or one fitted to simulations."""
+    hidden: int = Field(default=64, ge=1)
+    """Width of the learned likelihood."""
+    fit_seconds: float = Field(default=90.0, gt=0)
+    """Wall-clock for fitting it, at most a quarter of a budget in minutes."""
+    epsilon: tuple[float, float] = (0.1, 0.2)
+    """Range of epsilon that the model is calibrated for."""
+    horizon: int = Field(default=40, ge=1)
+    """The most queries of an episode."""
+
+    @property
+    def aim(self) -> float:
+        """The epsilon that queries are chosen for: the middle of the range, so that one calibration holds."""
+        return math.sqrt(math.prod(self.epsilon))
+
+    @model_validator(mode="after")
+    def _range(self) -> "ParticleTraining":
+        if not 0 < self.epsilon[0] <= self.epsilon[1]:
+            raise ValueError(f"epsilon = {self.epsilon}: needs 0 < low <= high")
         return self

@@ -14,13 +14,17 @@ from cicpe.networks.recurrent import RecurrentConfig
 from cicpe.networks.regression import RegressionConfig
 from cicpe.problems import Problem
 from cicpe.problems.structure import Structure, structure_of
-from cicpe.training.config import PrefixMixture, TrainingConfig
+from cicpe.training.config import ParticleTraining, PrefixMixture, TrainingConfig
+
+MOST_PARAMETERS = 12
+"""Above, a thousand particles are thinly spread."""
 
 
 class Choice(NamedTuple):
     """A configuration and, in words, why it was chosen."""
 
-    config: TrainingConfig
+    recipe: str
+    config: TrainingConfig | ParticleTraining
     reasons: tuple[str, ...]
 
 
@@ -94,7 +98,7 @@ def fast(problem: Problem, actor: ActorName | None = None) -> Choice:
         batch=max(64, min(256, 1600 // axes)),
         horizon=max(20, min(problem.horizon, round(1.5 * problem.answer_space.dim))),
     )
-    return Choice(config, reasons)
+    return Choice("fast", config, reasons)
 
 
 def paper(problem: Problem, actor: ActorName | None = None) -> Choice:
@@ -128,19 +132,42 @@ def paper(problem: Problem, actor: ActorName | None = None) -> Choice:
         minimum_time=3,
         dual_cost=True,
     )
-    return Choice(config, ("recipe paper: the published algorithm, for comparison",))
+    return Choice("paper", config, ("recipe paper: the published algorithm, for comparison",))
 
 
-RECIPES: Mapping[str, Callable[[Problem, ActorName | None], Choice]] = {"fast": fast, "paper": paper}
+def particles(problem: Problem, actor: ActorName | None = None) -> Choice:
+    """No networks: a posterior over the task's parameters by sequential Monte Carlo."""
+    if actor is not None:
+        raise InvalidInput("actor", actor, "none with the recipe particles: they choose their own queries")
+    likelihood: Literal["exact", "learned"] = "exact" if problem.has_likelihood else "learned"
+    config = ParticleTraining(likelihood=likelihood, horizon=min(problem.horizon, 40))
+    return Choice("particles", config, (f"recipe particles: the task has parameters; its likelihood is {likelihood}",))
 
 
-def choose(recipe: str, problem: Problem, actor: str | None = None) -> Choice:
-    """The named recipe for a problem, with its own choice of actor or the one asked for."""
-    if recipe not in RECIPES:
-        raise InvalidInput("recipe", recipe, f"one of {', '.join(RECIPES)}")
+RECIPES: Mapping[str, Callable[[Problem, ActorName | None], Choice]] = {
+    "fast": fast,
+    "paper": paper,
+    "particles": particles,
+}
+
+
+def _recipe_for(problem: Problem) -> str:
+    """Particles where a network would have to search and the problem allows to: few parameters and a likelihood."""
+    space = problem.parameter_space
+    if space is None or space.dim > MOST_PARAMETERS or not problem.has_likelihood:
+        return "fast"
+    return "particles" if isinstance(_memory_for(problem, structure_of(problem)).memory, AttentionConfig) else "fast"
+
+
+def choose(recipe: str | None, problem: Problem, actor: str | None = None) -> Choice:
+    """The named recipe for a problem (or the one that fits it), with its own choice of actor or the one asked for."""
     if actor is not None and actor not in get_args(ActorName):
         raise InvalidInput("actor", actor, f"one of {', '.join(get_args(ActorName))}")
+    if recipe is None:
+        recipe = "fast" if actor is not None else _recipe_for(problem)
+    if recipe not in RECIPES:
+        raise InvalidInput("recipe", recipe, f"one of {', '.join(RECIPES)}")
     return RECIPES[recipe](problem, cast(ActorName | None, actor))
 
 
-__all__ = ["RECIPES", "Choice", "choose", "fast", "paper"]
+__all__ = ["RECIPES", "Choice", "choose", "fast", "paper", "particles"]

@@ -1,4 +1,4 @@
-"""The particle agent: a posterior over the task's parameters by sequential Monte Carlo, without training.
+"""Particles: a posterior over the task's parameters by sequential Monte Carlo, without training.
 
 For problems that say what their hidden parameters are (``parameter_space``, ``parameters`` and
 ``from_parameters``) and have a likelihood, given or learned (``cicpe.agents.likelihood``). Its confidence
@@ -6,6 +6,7 @@ is the largest share of particles that one answer succeeds on, and that answer i
 """
 
 import warnings
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple, final
@@ -16,14 +17,14 @@ from pydantic import Field
 from torch import Generator, Tensor
 
 from cicpe import trees
-from cicpe.agents.base import Agent, Proposal
+from cicpe.agents.core import Core, Look
+from cicpe.agents.likelihood import LearnedLikelihood
 from cicpe.agents.lookahead import QueryRule, candidate_queries, score_queries
 from cicpe.agents.recommendation import View, recommend
 from cicpe.agents.smc import (
     IMPOSSIBLE,
     ROWS,
     Cloud,
-    LogLikelihood,
     Model,
     effective_size,
     log_likelihoods,
@@ -33,10 +34,10 @@ from cicpe.agents.smc import (
     settle,
     weights,
 )
-from cicpe.agents.stopping import StopRule, StopView
 from cicpe.errors import InvalidInput
 from cicpe.networks.base import Config
 from cicpe.problems import Problem, Task
+from cicpe.spaces import Space
 
 
 class DegenerateParticles(RuntimeWarning):
@@ -55,7 +56,9 @@ class ParticleConfig(Config):
     """After how many observations the prior's particles are resampled."""
     restarts: int = Field(default=100, ge=0)
     """Up to how many observations a second cloud is annealed from the prior for the whole history, and merged."""
-    moves: int = Field(default=6, ge=1)
+    restart_particles: int = Field(default=256, ge=8)
+    """How many particles that second cloud has."""
+    moves: int = Field(default=3, ge=1)
     """Metropolis moves after each resampling."""
     ess_threshold: float = Field(default=0.5, gt=0, lt=1)
     """Share of effective particles below which an episode is resampled; tempering keeps it above."""
@@ -74,33 +77,44 @@ class ParticleConfig(Config):
 
 
 class ParticleState(NamedTuple):
-    """The particles of every episode, and its calibrated threshold."""
+    """The particles of every episode, and how well the prior's own draws explain its history."""
 
     cloud: Cloud
-    threshold_B: Float[Tensor, " batch"]
+    log_prior_draws_BM: Float[Tensor, "batch draw"]
+    """Log-likelihood of the whole history for every draw from the prior; each step starts a fresh cloud from them."""
 
 
 @final
 @dataclass(frozen=True)
-class ParticleAgent(Agent):
-    """Believes in particles, queries what would tell most, stops by its stop rule."""
+class ParticleCore(Core):
+    """Believes in particles and queries what would tell most about the target."""
 
     problem: Problem
-    epsilon: float
-    stop_rule: StopRule
     horizon: int
     config: ParticleConfig = field(default_factory=ParticleConfig)
-    log_likelihood: LogLikelihood | None = None
-    """In place of the problem's own."""
+    aim: float = 0.1
+    """The epsilon that queries are chosen for."""
+    learned: LearnedLikelihood | None = None
+    """In place of the problem's own likelihood."""
+    has_go_values: bool = False
 
     def __post_init__(self) -> None:
         name = type(self.problem).__name__
         if self.problem.parameter_space is None:
             raise InvalidInput("problem", name, "a problem that sets parameter_space, parameters and from_parameters")
-        if self.log_likelihood is None and not self.problem.has_likelihood:
+        if self.learned is None and not self.problem.has_likelihood:
             raise InvalidInput("problem", name, "a problem with a log_likelihood; see cicpe.agents.likelihood")
-        if self.stop_rule.needs_go_value:
-            raise InvalidInput("stop_rule", type(self.stop_rule).__name__, "a rule that goes by confidence")
+
+    @property
+    def query_space(self) -> Space:
+        return self.problem.query_space
+
+    @property
+    def answer_space(self) -> Space:
+        return self.problem.answer_space
+
+    def tensors(self) -> Mapping[str, Tensor]:
+        return {} if self.learned is None else self.learned.state_dict()
 
     def task(self, unit: Float[Tensor, "n parameter"], context: Float[Tensor, "n context"]) -> Task:
         """The tasks of particles."""
@@ -119,30 +133,41 @@ class ParticleAgent(Agent):
         def log_prior(unit: Tensor) -> Tensor:
             return problem.log_prior(space.from_unit(unit))
 
-        return Model(prior, log_prior, self.task, self.log_likelihood or problem.log_likelihood)
+        return Model(prior, log_prior, self.task, self.learned or problem.log_likelihood)
+
+    @cached_property
+    def prior_draws(self) -> tuple[Float[Tensor, "draw parameter"], Float[Tensor, " draw"]]:
+        """Draws from the prior, the same for every episode, and their log density."""
+        n = max(self.config.prior_particles, self.config.particles)
+        with torch.no_grad():
+            unit = self.model.prior(n, torch.Generator().manual_seed(self.config.seed))
+            return unit, self.model.log_prior(unit)
 
     def begin(self, context: Float[Tensor, "batch context"]) -> ParticleState:
-        return ParticleState(self._from_prior(context, self.config.seed), self.stop_rule.threshold(context))
+        batch = len(context)
+        query = torch.zeros(batch, 0, self.problem.query_space.dim)
+        observation = torch.zeros(batch, 0, self.problem.observation_dim)
+        zeros = torch.zeros(batch, len(self.prior_draws[0]))
+        return ParticleState(self._fresh(context, query, observation, zeros), zeros)
 
-    def _from_prior(self, context: Tensor, seed: int) -> Cloud:
-        batch, n = len(context), max(self.config.prior_particles, self.config.particles)
-        with torch.no_grad():
-            unit = self.model.prior(n, torch.Generator().manual_seed(seed))
-            log_prior = self.model.log_prior(unit)
-        zeros = torch.zeros(batch, n)
+    def _fresh(self, context_BC: Tensor, query_BTQ: Tensor, observation_BTY: Tensor, log_draws_BM: Tensor) -> Cloud:
+        """The prior's draws, weighted by a history."""
+        unit, log_prior = self.prior_draws
+        batch, n = log_draws_BM.shape
+        ones = torch.ones(batch)
         return Cloud(
             unit_BNP=unit.expand(batch, -1, -1),
             log_prior_BN=log_prior.expand(batch, -1),
-            log_settled_BN=zeros,
-            log_pending_BN=zeros,
+            log_settled_BN=torch.zeros(batch, n),
+            log_pending_BN=log_draws_BM,
             settled_B=torch.zeros(batch, dtype=torch.long),
             log_evidence_B=torch.zeros(batch),
-            scale_B=torch.ones(batch),
-            acceptance_B=torch.ones(batch),
-            distinct_B=torch.ones(batch),
-            context_BC=context,
-            query_BTQ=torch.zeros(batch, 0, self.problem.query_space.dim),
-            observation_BTY=torch.zeros(batch, 0, self.problem.observation_dim),
+            scale_B=ones,
+            acceptance_B=ones,
+            distinct_B=ones,
+            context_BC=context_BC,
+            query_BTQ=query_BTQ,
+            observation_BTY=observation_BTY,
         )
 
     def observe(
@@ -158,55 +183,66 @@ class ParticleAgent(Agent):
         )
         steps = cloud.query_BTQ.shape[1]
         with torch.no_grad():
-            _, latest = log_likelihoods(self.model, cloud.unit_BNP, cloud, first=steps - 1)
-            cloud = cloud._replace(log_pending_BN=cloud.log_pending_BN + latest)
+            draws = self.prior_draws[0].expand(len(query), -1, -1)
+            log_draws = state.log_prior_draws_BM + log_likelihoods(self.model, draws, cloud, first=steps - 1)[1]
+            fresh = self._fresh(cloud.context_BC, cloud.query_BTQ, cloud.observation_BTY, log_draws)
             if steps < config.prior_steps:
-                return state._replace(cloud=cloud)
-            first = cloud.unit_BNP.shape[1] > config.particles
-            due = effective_size(cloud.log_pending_BN) < config.ess_threshold * config.particles
-            due = torch.ones_like(due) if first else due
-            if bool(due.any()):
-                settled = self._settle(trees.select(cloud, due), 2 * steps)
-                cloud = settled if bool(due.all()) else replace_episodes(cloud, due.nonzero()[:, 0], settled)
-            if steps <= config.restarts and not first:
-                fresh = self._fresh(cloud)
-                _, pending = log_likelihoods(self.model, fresh.unit_BNP, fresh)
-                fresh = self._settle(fresh._replace(log_pending_BN=pending), 2 * steps + 1)
-                cloud = merge(cloud, fresh, seed=config.seed + steps)
+                cloud = fresh
+            elif steps == config.prior_steps:
+                cloud = self._settle(fresh, config.particles, 2 * steps)
+            else:
+                cloud = self._updated(cloud, 2 * steps)
+                if steps <= config.restarts:
+                    again = self._settle(fresh, config.restart_particles, 2 * steps + 1)
+                    cloud = merge(cloud, again, seed=config.seed + steps)
             _warn_if_degenerate(cloud)
-        return state._replace(cloud=cloud)
+        return ParticleState(cloud, log_draws)
 
-    def _settle(self, cloud: Cloud, turn: int) -> Cloud:
+    def _updated(self, cloud: Cloud, turn: int) -> Cloud:
+        """The cloud with its latest observation: as weights where they stay even, else by moves."""
+        config, latest = self.config, cloud.query_BTQ.shape[1] - 1
+        _, gain = log_likelihoods(self.model, cloud.unit_BNP, cloud, first=latest)
+        cloud = cloud._replace(log_pending_BN=cloud.log_pending_BN + gain)
+        due = effective_size(cloud.log_pending_BN) < config.ess_threshold * config.particles
+        if not bool(due.any()):
+            return cloud
+        settled = self._settle(trees.select(cloud, due), config.particles, turn)
+        return settled if bool(due.all()) else replace_episodes(cloud, due.nonzero()[:, 0], settled)
+
+    def _settle(self, cloud: Cloud, particles: int, turn: int) -> Cloud:
         c = self.config
-        floor = c.ess_threshold * c.particles
         seed = 1 + c.seed + turn * (c.powers + 1)
-        return settle(self.model, cloud, c.particles, floor, c.moves, c.global_share, c.powers, seed)
+        floor = c.ess_threshold * particles
+        return settle(self.model, cloud, particles, floor, c.moves, c.global_share, c.powers, seed)
 
-    def _fresh(self, cloud: Cloud) -> Cloud:
-        """The same histories, with particles from the prior."""
-        fresh = self._from_prior(cloud.context_BC, self.config.seed + cloud.query_BTQ.shape[1])
-        return fresh._replace(query_BTQ=cloud.query_BTQ, observation_BTY=cloud.observation_BTY)
-
-    def propose(self, state: ParticleState, rng: Generator) -> Proposal:
+    def look(
+        self,
+        state: ParticleState,
+        epsilons: Sequence[float],
+        rng: Generator,
+        scale: float = 0.0,
+        costs: Sequence[Float[Tensor, " batch"]] = (),
+    ) -> Look:
+        if costs:
+            raise InvalidInput("stop", "bellman", "confidence: particles do not value a query")
         with torch.no_grad():
-            return self._propose(state, rng)
-
-    def _propose(self, state: ParticleState, rng: Generator) -> Proposal:
-        view = self._view(state.cloud)
-        batch = len(view.unit_BNP)
-        many = max(1, ROWS // (self.config.candidates * self.config.lookahead_particles))
-        parts = []
-        for begin in range(0, batch, 8 * many):
-            some = trees.select(view, torch.arange(begin, min(batch, begin + 8 * many)))
-            recommendation, confidence = recommend(self.problem, some, self.epsilon, self.task)
-            query = self._query(some, recommendation, rng)
-            mean = (some.weight_BN[..., None] * some.target_BNX).sum(dim=1, keepdim=True)
-            variance = (some.weight_BN[..., None] * (some.target_BNX - mean).square()).sum(dim=1)
-            parts.append((query, recommendation, confidence, variance.clamp_min(0).sqrt()))
-        query, recommendation, confidence, std = (torch.cat(column) for column in zip(*parts, strict=True))
+            view = self._view(state.cloud)
+            batch = len(view.unit_BNP)
+            many = 8 * max(1, ROWS // (self.config.candidates * self.config.lookahead_particles))
+            parts = []
+            for begin in range(0, batch, many):
+                some = trees.select(view, torch.arange(begin, min(batch, begin + many)))
+                answers = [recommend(self.problem, some, epsilon, self.task) for epsilon in epsilons]
+                recommendation, confidence = (torch.stack(side, dim=1) for side in zip(*answers, strict=True))
+                centre, _ = recommend(self.problem, some, self.aim, self.task)
+                query = self._query(some, centre, rng)
+                mean = (some.weight_BN[..., None] * some.target_BNX).sum(dim=1, keepdim=True)
+                variance = (some.weight_BN[..., None] * (some.target_BNX - mean).square()).sum(dim=1)
+                parts.append((query, recommendation, confidence, variance.clamp_min(0).sqrt()))
+            query, recommendation, confidence, std = (torch.cat(column) for column in zip(*parts, strict=True))
         time = torch.full((batch,), state.cloud.query_BTQ.shape[1])
-        seen = StopView(time, confidence, confidence, torch.zeros_like(confidence))
-        return Proposal(query, self.stop_rule.decide(seen, state.threshold_B), recommendation, confidence, std)
+        none = torch.zeros(len(epsilons), 0, batch)
+        return Look(time, query, recommendation.transpose(0, 1), confidence.T, confidence.T, none, std)
 
     def _view(self, cloud: Cloud) -> View:
         """``particles`` weighted particles with their targets, whatever the size of the cloud."""
@@ -241,7 +277,7 @@ class ParticleAgent(Agent):
             view.context_BC.repeat_interleave(k * m, dim=0),
         )
         observed = self.problem.observe(task, candidates.repeat_interleave(m, dim=1).flatten(0, 1), rng)
-        score = score_queries(config.query, observed.reshape(batch, k, m, -1), target, self.epsilon)
+        score = score_queries(config.query, observed.reshape(batch, k, m, -1), target, self.aim)
         return candidates[torch.arange(batch), score.argmax(dim=1)]
 
 

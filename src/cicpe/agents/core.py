@@ -1,0 +1,130 @@
+"""What is trained (or needs no training), and the agent that it becomes for one epsilon.
+
+A core turns histories into queries, recommendations and confidences, for any epsilon. Its queries do not
+depend on epsilon: one recorded episode therefore says what would have happened at all of them, and one
+calibration serves all. With a stop rule it is an agent.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, final
+
+import torch
+from jaxtyping import Float, Int
+from torch import Generator, Tensor
+
+from cicpe.agents.base import Agent, Proposal
+from cicpe.agents.stopping import StopRule, StopView
+from cicpe.spaces import Space
+
+
+class Look(NamedTuple):
+    """What a core makes of its histories, for E epsilons and C costs of a query."""
+
+    time: Int[Tensor, " batch"]
+    query: Float[Tensor, "batch query"]
+    """The next one."""
+    recommendation: Float[Tensor, "epsilon batch answer"]
+    confidence: Float[Tensor, "epsilon batch"]
+    """Probability that the recommendation is within epsilon."""
+    stop_value: Float[Tensor, "epsilon batch"]
+    """The same as the Bellman rule takes it."""
+    go_value: Float[Tensor, "epsilon cost batch"]
+    """The value of making the query."""
+    std: Float[Tensor, "batch answer"]
+
+    def view(self, epsilon: int, cost: int | None = None) -> StopView:
+        """What a stop rule sees at one epsilon (and cost), by their positions."""
+        go = torch.zeros_like(self.confidence[0]) if cost is None else self.go_value[epsilon, cost]
+        return StopView(self.time, self.confidence[epsilon], self.stop_value[epsilon], go)
+
+
+class Core(ABC):
+    """The part of an agent that does not depend on epsilon and delta."""
+
+    horizon: int
+    """The most queries of an episode."""
+    has_go_values: bool
+    """Whether it can value a query, as the Bellman rule needs."""
+
+    @property
+    @abstractmethod
+    def query_space(self) -> Space:
+        """Where queries lie."""
+
+    @property
+    @abstractmethod
+    def answer_space(self) -> Space:
+        """Where recommendations lie."""
+
+    @abstractmethod
+    def begin(self, context: Float[Tensor, "batch context"]) -> Any:
+        """The state of a batch of episodes before their first query."""
+
+    @abstractmethod
+    def look(
+        self,
+        state: Any,
+        epsilons: Sequence[float],
+        rng: Generator,
+        scale: float = 0.0,
+        costs: Sequence[Float[Tensor, " batch"]] = (),
+    ) -> Look:
+        """The next query, and for each epsilon what to recommend; ``scale`` is the spread of queries."""
+
+    @abstractmethod
+    def observe(
+        self, state: Any, query: Float[Tensor, "batch query"], observation: Float[Tensor, "batch observation"]
+    ) -> Any:
+        """The state after the observations of the queries."""
+
+    @abstractmethod
+    def tensors(self) -> Mapping[str, Tensor]:
+        """Everything that was learned."""
+
+
+class CoreState(NamedTuple):
+    """The core's state, and every episode's calibrated threshold."""
+
+    core: Any
+    threshold: Float[Tensor, " batch"]
+
+
+@final
+@dataclass(frozen=True)
+class CoreAgent(Agent):
+    """Queries and recommends as its core does, and stops by its stop rule."""
+
+    core: Core
+    stop_rule: StopRule
+    epsilon: float
+    """What the confidence is about."""
+    stop_epsilon: float
+    """The calibrated epsilon, not above the other, that stop and recommendation go by."""
+    scale: float = 0.0
+    """Spread of the queries about the posterior mean: 0 greedy, 1 as sampled."""
+
+    @property
+    def horizon(self) -> int:  # type: ignore[override]
+        return self.core.horizon
+
+    def begin(self, context: Float[Tensor, "batch context"]) -> CoreState:
+        return CoreState(self.core.begin(context), self.stop_rule.threshold(context))
+
+    def propose(self, state: CoreState, rng: Generator) -> Proposal:
+        both = (self.stop_epsilon,) if self.epsilon == self.stop_epsilon else (self.stop_epsilon, self.epsilon)
+        bellman = self.stop_rule.needs_go_value
+        look = self.core.look(state.core, both, rng, self.scale, (state.threshold,) if bellman else ())
+        return Proposal(
+            query=look.query,
+            stop=self.stop_rule.decide(look.view(0, 0 if bellman else None), state.threshold),
+            recommendation=look.recommendation[0],
+            confidence=look.confidence[-1],
+            std=look.std,
+        )
+
+    def observe(
+        self, state: CoreState, query: Float[Tensor, "batch query"], observation: Float[Tensor, "batch observation"]
+    ) -> CoreState:
+        return state._replace(core=self.core.observe(state.core, query, observation))
