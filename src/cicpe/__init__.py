@@ -14,6 +14,8 @@ from cicpe._version import __version__
 
 if TYPE_CHECKING:
     from cicpe.api import Watcher, evaluate, load, recalibrate, train
+    from cicpe.certification.certificate import Certificate
+    from cicpe.certification.certify import certify
     from cicpe.errors import CicpeError, InvalidInput
     from cicpe.model import Model
     from cicpe.problems import Problem, make_problem
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
 
 _PLACES = {
     "Box": "cicpe.spaces",
+    "Certificate": "cicpe.certification.certificate",
     "CicpeError": "cicpe.errors",
     "Interval": "cicpe.spaces",
     "InvalidInput": "cicpe.errors",
@@ -30,6 +33,7 @@ _PLACES = {
     "Problem": "cicpe.problems",
     "Sphere": "cicpe.spaces",
     "Watcher": "cicpe.api",
+    "certify": "cicpe.certification.certify",
     "evaluate": "cicpe.api",
     "load": "cicpe.api",
     "make_problem": "cicpe.problems",
@@ -39,6 +43,7 @@ _PLACES = {
 
 __all__ = [
     "Box",
+    "Certificate",
     "CicpeError",
     "Interval",
     "InvalidInput",
@@ -48,6 +53,7 @@ __all__ = [
     "Sphere",
     "Watcher",
     "__version__",
+    "certify",
     "evaluate",
     "load",
     "make_problem",

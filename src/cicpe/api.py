@@ -306,9 +306,4 @@ def evaluate(
     problem: Problem | None = None,
 ) -> Evaluation:
     """Accuracy and queries of a model on fresh tasks of its own family (or of another ``problem``)."""
-    tasks = problem or model.problem
-    if noise is not None:
-        if "noise" in model.description.context_names:
-            model.check_context("noise", noise)
-        tasks = tasks.with_noise(noise)
-    return evaluate_agent(model.agent(epsilon, delta, stop), tasks, epsilon, delta, episodes, seed)
+    return evaluate_agent(model.agent(epsilon, delta, stop), model.tasks(noise, problem), epsilon, delta, episodes, seed)

@@ -141,6 +141,15 @@ class Model:
             values.append(value)
         return tuple(values)
 
+    def tasks(self, noise: float | None = None, problem: Problem | None = None) -> Problem:
+        """The family (or another ``problem`` in its place) at one noise level, which must be one it was trained for."""
+        family = problem or self.problem
+        if noise is None:
+            return family
+        if "noise" in self.description.context_names:
+            self.check_context("noise", noise)
+        return family.with_noise(noise)
+
     def check_context(self, name: str, value: float) -> None:
         """Refuses a context outside the range that the model was trained and calibrated for."""
         i = self.description.context_names.index(name)
@@ -153,7 +162,7 @@ class Model:
         """The weights as they are saved."""
         training = self.description.training
         # What particles are is in their sizes and in the problem: those belong to the file, and to its hash.
-        said = {} if isinstance(training, TrainingConfig) else {"core": _identity(self.description)}
+        said = None if isinstance(training, TrainingConfig) else {"core": _identity(self.description)}
         return save_tensors({key: value.contiguous() for key, value in self.core.tensors().items()}, said)
 
     @property

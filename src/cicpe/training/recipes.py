@@ -16,6 +16,9 @@ from cicpe.problems import Problem
 from cicpe.problems.structure import Structure, structure_of
 from cicpe.training.config import ParticleTraining, PrefixMixture, TrainingConfig
 
+IMITATION = 0.1
+"""Weight of the term that draws a learned actor to the posterior, where queries and answers share a space: without it
+the actor follows what the young critic makes of queries that nobody has made."""
 MOST_PARAMETERS = 12
 """Above, a thousand particles are thinly spread."""
 
@@ -82,15 +85,18 @@ def fast(problem: Problem, actor: ActorName | None = None) -> Choice:
     chosen, why = _actor_for(facts, plan.memory)
     reasons = (plan.why, f"actor {chosen}: {why}" if actor is None else f"actor {actor}: as asked")
     axes = problem.answer_space.dim if isinstance(plan.memory, AxisConfig) else 1
-    memory, random_queries = plan.memory, 0.02
+    memory, random_queries, actor_kl = plan.memory, 0.02, 0.0
     if (actor or chosen) in ("td3", "search"):
         # An actor that follows the critic needs a critic that has seen queries of all kinds, relative to the belief.
         random_queries = 0.2
         memory = AxisConfig(view="relative") if isinstance(memory, AxisConfig) else memory
+    if (actor or chosen) == "td3" and facts.same_spaces:
+        actor_kl = IMITATION
     config = TrainingConfig(
         network=NetworkConfig(memory=memory, critic=CriticConfig(twin=False)),
         random_queries=random_queries,
         actor=actor or chosen,
+        actor_kl=actor_kl,
         query_scales=_query_scales(actor or chosen, plan.memory),
         learning_rate=plan.learning_rate,
         # A few hundred sequences an update at first, whether they are episodes or their coordinates.
