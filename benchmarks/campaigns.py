@@ -120,7 +120,7 @@ def kills(address: str, size: int) -> dict[str, Any]:
             name = f"kills-{len(acknowledged)}"
             acknowledged[name] = 0
             store = open_store(address)
-            store.create(name=name, model=MODEL, model_sha256=model.sha256, epsilon=EPSILON, delta=DELTA)
+            store.create(name=name, model=MODEL, model_sha256=model.fingerprint, epsilon=EPSILON, delta=DELTA)
             store.close()  # before the fork: no connection is shared with a child
         lines, alive = run_and_kill(address, name, model, acknowledged[name], rng.uniform(0, WINDOW))
         killed += alive
@@ -285,7 +285,7 @@ def latency(address: str, size: int, repeats: int = 20) -> dict[str, Any]:
     class Endless:
         """The model without a stop and a horizon, so that it gets this far."""
 
-        sha256 = model.sha256
+        sha256 = model.fingerprint
 
         def session(self, epsilon: float, delta: float, *, seed: int = 0, stop: str = "", **context: float) -> Session:
             agent = replace(model.unstopped(epsilon), core=core)

@@ -43,7 +43,7 @@ MINUTES = {
     ("ackley", 5): 120,
 }
 """Training budget of each zoo model, calibration included."""
-HELD_OUT = {"ackley": 1800}
+HELD_OUT = {"ackley": 1200}
 """Episodes for the thresholds where an episode is costly: particles, which need no training."""
 EPISODES = {"ackley": 1000}
 """Fresh tasks a cell; 4,000 where not said."""

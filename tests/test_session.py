@@ -12,7 +12,8 @@ from torch import Generator, Tensor
 import cicpe
 from cicpe.agents.actors import make_actor
 from cicpe.agents.base import Agent, Proposal
-from cicpe.agents.network_agent import NetworkAgent
+from cicpe.agents.core import CoreAgent
+from cicpe.agents.network_core import NetworkCore
 from cicpe.agents.stopping import ConfidenceStop
 from cicpe.errors import InvalidInput, SessionError
 from cicpe.evaluation.runner import run_episodes
@@ -30,7 +31,7 @@ HORIZON = 8
 PROBLEM = BinarySearch(dim=2, noise=0.0)
 
 
-def make_agent(kappa: float = 2.0, scale: float = 1.0, problem: Problem = PROBLEM) -> NetworkAgent:
+def make_agent(kappa: float = 2.0, scale: float = 1.0, problem: Problem = PROBLEM) -> CoreAgent:
     """An untrained network, which is as good as any here; with kappa = 2 it never stops."""
     config = TrainingConfig(network=NetworkConfig(memory=RecurrentConfig(hidden=12)))
     network = build_network(problem, config, torch.Generator().manual_seed(0)).eval().requires_grad_(False)
@@ -38,7 +39,7 @@ def make_agent(kappa: float = 2.0, scale: float = 1.0, problem: Problem = PROBLE
         head[-1].weight.mul_(20)  # type: ignore[operator, union-attr, index]
     actor = make_actor("ts", network.query_space, network.answer_space)
     stop = ConfidenceStop(lambda context: torch.full((len(context),), kappa))
-    return NetworkAgent(network, actor, stop, 0.1, 0.1, HORIZON, scale)
+    return CoreAgent(NetworkCore(network, actor, HORIZON), stop, 0.1, 0.1, scale)
 
 
 def make_session(seed: int = 0, **options: Any) -> Session:

@@ -119,7 +119,18 @@ class Model:
         agent = self.agent(epsilon, delta, stop)
         values = self._context(context)
         about = self.description
-        return Session(agent, self.core.query_space, about.observation_dim, values, epsilon, delta, seed)
+        return Session(
+            agent,
+            self.core.query_space,
+            about.observation_dim,
+            values,
+            epsilon,
+            delta,
+            seed,
+            answer_space=self.core.answer_space,
+            typical_queries=self.calibration.typical_queries(stop, agent.stop_epsilon, delta, values),
+            model_sha256=self.fingerprint,
+        )
 
     def _context(self, given: dict[str, float]) -> tuple[float, ...]:
         about = self.description
@@ -169,6 +180,11 @@ class Model:
     def sha256(self) -> str:
         """A hash of the weights."""
         return hashlib.sha256(self.weights()).hexdigest()
+
+    @property
+    def fingerprint(self) -> str:
+        """A hash of everything that decides what a session does: weights and thresholds."""
+        return hashlib.sha256((self.sha256 + self.calibration.model_dump_json()).encode()).hexdigest()
 
     def save(self, folder: str | Path) -> Path:
         """Writes the model's folder. ``config.json`` comes last: with it, the folder is complete."""

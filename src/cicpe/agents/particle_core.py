@@ -54,11 +54,9 @@ class ParticleConfig(Config):
     """How many it starts with: the first few observations only weight them."""
     prior_steps: int = Field(default=2, ge=1)
     """After how many observations the prior's particles are resampled."""
-    restarts: int = Field(default=100, ge=0)
-    """Up to how many observations a second cloud is annealed from the prior for the whole history, and merged."""
-    restart_particles: int = Field(default=256, ge=8)
-    """How many particles that second cloud has."""
-    moves: int = Field(default=3, ge=1)
+    restart_confidence: float = Field(default=0.4, ge=0)
+    """Confidence from which a second cloud is annealed from the prior for the whole history, and merged."""
+    moves: int = Field(default=4, ge=1)
     """Metropolis moves after each resampling."""
     ess_threshold: float = Field(default=0.5, gt=0, lt=1)
     """Share of effective particles below which an episode is resampled; tempering keeps it above."""
@@ -191,12 +189,19 @@ class ParticleCore(Core):
             elif steps == config.prior_steps:
                 cloud = self._settle(fresh, config.particles, 2 * steps)
             else:
-                cloud = self._updated(cloud, 2 * steps)
-                if steps <= config.restarts:
-                    again = self._settle(fresh, config.restart_particles, 2 * steps + 1)
-                    cloud = merge(cloud, again, seed=config.seed + steps)
+                cloud = self._checked(self._updated(cloud, 2 * steps), fresh, 2 * steps + 1)
             _warn_if_degenerate(cloud)
         return ParticleState(cloud, log_draws)
+
+    def _checked(self, cloud: Cloud, fresh: Cloud, turn: int) -> Cloud:
+        """Clouds that come near a decision, merged with a second one from the prior: one cloud alone may miss a mode."""
+        _, confidence = recommend(self.problem, self._view(cloud), self.aim, self.task)
+        due = confidence >= self.config.restart_confidence
+        if not bool(due.any()):
+            return cloud
+        second = self._settle(trees.select(fresh, due), self.config.particles, turn)
+        merged = merge(trees.select(cloud, due), second, seed=self.config.seed + turn)
+        return replace_episodes(cloud, due.nonzero()[:, 0], merged)
 
     def _updated(self, cloud: Cloud, turn: int) -> Cloud:
         """The cloud with its latest observation: as weights where they stay even, else by moves."""

@@ -9,6 +9,7 @@ of delta is kept in reserve.
 
 import math
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple, final
 
@@ -149,6 +150,13 @@ class Calibration(Config):
             return found
 
         return by_context
+
+    def typical_queries(self, stop: StopName, epsilon: float, delta: float, context: Sequence[float]) -> float | None:
+        """Mean queries of the calibration episodes at the nearest context; ``epsilon`` is a calibrated one."""
+        table = self.confidence if stop == "confidence" else self.bellman
+        knot = min(range(len(self.knots)), key=lambda i: abs(self.knots[i] - context[0])) if context else 0
+        cell = table[knot][self.epsilons.index(epsilon)][self._delta_column(delta)]
+        return None if cell is None else cell.queries
 
     def _delta_column(self, delta: float) -> int:
         if not 0 < delta < 1:

@@ -41,7 +41,7 @@ def evaluate(
 
     import cicpe
 
-    rule = _stop_rule(stop)
+    rule = stop_rule(stop)
     torch.set_num_threads(1)
     trained = cicpe.load(model)
     result = cicpe.evaluate(
@@ -52,7 +52,7 @@ def evaluate(
         stop=rule,
         episodes=episodes,
         seed=random_seed,
-        problem=_tasks(trained, problem),
+        problem=tasks_of(trained, problem),
     )
     summary = _summary(trained, result, epsilon, delta, noise, stop, random_seed)
     if as_json:
@@ -61,14 +61,15 @@ def evaluate(
         _report(summary)
 
 
-def _stop_rule(name: str) -> "StopName":
+def stop_rule(name: str) -> "StopName":
+    """The stop rule by its name."""
     match name:
         case "confidence" | "bellman":
             return name
     raise InvalidInput("stop", name, "confidence or bellman")
 
 
-def _tasks(model: "Model", place: str | None) -> "Problem":
+def tasks_of(model: "Model", place: str | None) -> "Problem":
     """The problem to play: the model's own, or the one at ``place``, which must have the same shape."""
     from cicpe.problems import make_problem
 

@@ -12,10 +12,14 @@ import typer
 
 from cicpe._version import __version__
 from cicpe.cli.arguments import spread_ranges
+from cicpe.cli.certify import certify
+from cicpe.cli.compare import compare
 from cicpe.cli.demo import demo
 from cicpe.cli.evaluate import evaluate
 from cicpe.cli.output import note
 from cicpe.cli.problems import problems
+from cicpe.cli.robustness import robustness
+from cicpe.cli.session import session_app
 from cicpe.cli.train import train
 from cicpe.cli.zoo import zoo_app
 from cicpe.errors import CicpeError
@@ -54,6 +58,10 @@ app.command()(demo)
 app.command()(problems)
 app.command()(train)
 app.command()(evaluate)
+app.command()(compare)
+app.command()(certify)
+app.command()(robustness)
+app.add_typer(session_app, name="session")
 app.add_typer(zoo_app, name="zoo")
 
 

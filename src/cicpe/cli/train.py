@@ -56,7 +56,9 @@ def train(
     thread_count: Annotated[
         int, typer.Option("--threads", parser=threads, metavar="N", help="Threads of arithmetic.")
     ] = 1,
-    calibration_episodes: Annotated[int, typer.Option(parser=whole, hidden=True)] = 32768,
+    calibration_episodes: Annotated[
+        int, typer.Option(parser=whole, metavar="N", help="Most held-out episodes for the stop thresholds.")
+    ] = 32768,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object on standard output.")] = False,
 ) -> None:
     """Train an agent for a family of tasks.

@@ -1,1 +1,1 @@
-"""Real campaigns, asked and told."""
+"""Real campaigns, asked and told, and the stores that keep them."""

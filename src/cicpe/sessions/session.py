@@ -1,33 +1,68 @@
-"""A session: one real campaign, asked and told step by step, in memory."""
+"""A session: one real campaign, asked and told step by step.
 
-from collections.abc import Sequence
-from typing import Any, NamedTuple, final
+A session is a log of events (``events.py``) that is only ever appended to. What it asks, recommends and
+believes is derived from the log: the open query is a pure function of the model, the seed and the log.
+"""
+
+import copy
+import operator
+from collections.abc import Callable, Iterable, Sequence
+from statistics import NormalDist
+from typing import Any, NamedTuple, Self, SupportsIndex, final
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Generator, Tensor
 
+from cicpe._version import __version__
 from cicpe.agents.base import Agent, Proposal
 from cicpe.errors import InvalidInput, SessionError
-from cicpe.spaces import Space
+from cicpe.sessions.events import Attached, Corrected, Event, Skipped, Told, Undone, in_force
+from cicpe.sessions.skipping import elsewhere
+from cicpe.sessions.status import Reason, Skip, Status, Step
+from cicpe.sessions.values import Values, numbers
+from cicpe.spaces import Box, Interval, Space, Sphere
 
-LARGEST = float(np.finfo(np.float32).max)
-"""Networks compute in single precision; a larger observation would be infinite to them."""
+FORMAT = "cicpe-session-1"
 
 
-class Step(NamedTuple):
-    """One query and what was observed there."""
+class Belief(NamedTuple):
+    """What a session believed after one step."""
 
-    query: tuple[float, ...]
-    observation: tuple[float, ...]
+    recommendation: np.ndarray
+    std: np.ndarray
+    confidence: float
+
+
+class _Derived(NamedTuple):
+    """All that follows from a log."""
+
+    positions: tuple[int, ...]
+    """Entries of the log that are in force."""
+    steps: tuple[Step, ...]
+    skips: tuple[Skip, ...]
+    state: Any
+    proposal: Proposal
 
 
 @final
 class Session:
     """Asks for one query at a time, takes its result, and says when to stop and what to answer.
 
-    ``ask`` gives the same open query until it is told. The next query is a pure function of the model,
-    the seed and what has been told.
+    ``ask`` gives the same open query until it is told, skipped, or something before it changes. A refused
+    value changes nothing. Not for several threads at once.
+
+    Args:
+        agent: Who decides.
+        query_space: Where queries lie.
+        observation_dim: How many numbers an observation has.
+        context: What is known of the task beforehand, such as its noise level.
+        epsilon: How far off an answer may be.
+        delta: How often it may be farther off.
+        seed: Seeds the queries.
+        answer_space: Where answers lie; the credible region is cut to it.
+        typical_queries: Mean number of queries on calibration episodes, where known.
+        model_sha256: Which model this is, for the export.
     """
 
     def __init__(
@@ -39,83 +74,336 @@ class Session:
         epsilon: float,
         delta: float,
         seed: int = 0,
+        *,
+        answer_space: Space | None = None,
+        typical_queries: float | None = None,
+        model_sha256: str | None = None,
     ) -> None:
         self.epsilon, self.delta, self.seed = epsilon, delta, seed
-        self._agent, self._query_space, self._observation_dim = agent, query_space, observation_dim
-        self._steps: list[Step] = []
-        self._state = agent.begin(torch.tensor([list(context)], dtype=torch.float32))
-        self._proposal = self._propose(self._state, 0)
+        self.query_space, self.answer_space, self.observation_dim = query_space, answer_space, observation_dim
+        self.context, self.model_sha256 = tuple(map(float, context)), model_sha256
+        self._agent, self._typical_queries = agent, typical_queries
+        self._log: tuple[Event, ...] = ()
+        start = agent.begin(torch.tensor([list(context)], dtype=torch.float32))
+        self._start = self._now = _Derived((), (), (), start, self._propose(start, 0, ()))
 
-    def _propose(self, state: Any, steps: int) -> Proposal:
-        # A generator of its own for every step: the next query depends on the log, not on how it was reached.
-        rng = torch.Generator().manual_seed((self.seed * 1_000_003 + steps) % 2**63)
-        return self._agent.propose(state, rng)
+    # What it says.
+
+    @property
+    def log(self) -> tuple[Event, ...]:
+        """Everything that happened, in order."""
+        return self._log
+
+    @property
+    def version(self) -> int:
+        """Length of the log: every change makes it longer."""
+        return len(self._log)
 
     @property
     def history(self) -> tuple[Step, ...]:
-        """Every query so far with its observation."""
-        return tuple(self._steps)
+        """Every query so far with its observation, as corrected. Step 1 is ``history[0]``."""
+        return self._now.steps
+
+    @property
+    def skips(self) -> tuple[Skip, ...]:
+        """Queries that could not be made. The session keeps away from them."""
+        return self._now.skips
 
     @property
     def stopped(self) -> bool:
         """Whether the session has ended, by the agent's choice or at the horizon."""
-        return self.truncated or bool(self._proposal.stop[0])
+        return self.truncated or bool(self._now.proposal.stop[0])
 
     @property
     def truncated(self) -> bool:
         """Whether it ended at the horizon, short of the confidence that was asked for."""
-        return len(self._steps) >= self._agent.horizon and not bool(self._proposal.stop[0])
+        return len(self.history) >= self._agent.horizon and not bool(self._now.proposal.stop[0])
 
     @property
     def recommendation(self) -> np.ndarray:
         """The answer, should the session end now."""
-        return self._proposal.recommendation[0].numpy().copy()
+        return self._now.proposal.recommendation[0].numpy().copy()
 
     @property
     def std(self) -> np.ndarray:
         """Standard deviation of each coordinate of the answer."""
-        return self._proposal.std[0].numpy().copy()
+        return self._now.proposal.std[0].numpy().copy()
 
     @property
     def confidence(self) -> float:
         """Probability that the recommendation is within epsilon."""
-        return float(self._proposal.confidence[0])
+        return float(self._now.proposal.confidence[0])
+
+    @property
+    def credible_region(self) -> np.ndarray:
+        """A box about the recommendation, one row of (low, high) a coordinate, cut to the answer space.
+
+        As far as the posterior is normal, all coordinates of the target are inside at once with a probability
+        of 1 - delta or more: each side is the recommendation -/+ z std, where z is the normal quantile at
+        1 - delta / (2 dim), Bonferroni's share of delta. It is a picture of the posterior; what the stop
+        rule goes by, and what is calibrated, is the confidence.
+        """
+        middle, std = self.recommendation.astype(np.float64), self.std.astype(np.float64)
+        reach = NormalDist().inv_cdf(1 - self.delta / (2 * len(middle))) * std
+        region = np.stack([middle - reach, middle + reach], axis=1)
+        limits = self.answer_limits
+        return region if limits is None else np.clip(region, limits[:, :1], limits[:, 1:])
+
+    @property
+    def answer_limits(self) -> np.ndarray | None:
+        """The smallest and largest value of each coordinate of an answer, where the answer space is known."""
+        match self.answer_space:
+            case Box(low=low, high=high):
+                return np.array([low, high]).T
+            case Interval(low=low, high=high):
+                return np.array([[low, high]])
+            case Sphere(dim=dim):
+                return np.array([[-1.0, 1.0]] * dim)
+        return None
+
+    @property
+    def expected_remaining_queries(self) -> float | None:
+        """How many more queries to expect: the mean on calibration episodes, less those made, but at least 1.
+
+        A typical number for tasks of this family, epsilon, delta and context. It does not look at what was
+        observed here: a campaign that takes longer than most stays at 1. None where no mean is known.
+        """
+        if self.stopped:
+            return 0.0
+        if self._typical_queries is None:
+            return None
+        made = len(self.history)
+        return float(min(max(self._typical_queries - made, 1.0), self._agent.horizon - made))
+
+    @property
+    def reason(self) -> Reason:
+        """Why it stopped or goes on, as a code and in words."""
+        found = f"a confidence of {self.confidence:.3f} that the answer is within {self.epsilon:g}"
+        rule = f"The stop rule for delta {self.delta:g} is"
+        if not self.stopped:
+            return Reason("unsure", f"{rule} not met yet: {found}.{self._remarks()}")
+        if self.truncated:
+            made = f"It made {self._agent.horizon} queries, as many as the model can take."
+            return Reason("horizon", f"{made} {rule} not met: {found}.{self._remarks()}")
+        return Reason("confident", f"{rule} met: {found}.{self._remarks()}")
+
+    def _remarks(self) -> str:
+        said = [f"{n} {what}" for what, n in self._counts().items() if n]
+        return f" Of note: {', '.join(said)}." if said else ""
+
+    def _counts(self) -> dict[str, int]:
+        """What a reader of the result should know of its data: how much of it is not as asked and first told."""
+        return {
+            "attached": sum(step.source == "attached" for step in self.history),
+            "corrected": sum(step.first_observation is not None for step in self.history),
+            "skipped": len(self.skips),
+        }
+
+    def status(self) -> Status:
+        """Everything above as plain data."""
+        made = len(self.history)
+        return Status(
+            version=self.version,
+            epsilon=self.epsilon,
+            delta=self.delta,
+            step=made if self.stopped else made + 1,
+            query=None if self.stopped else tuple(self.ask().tolist()),
+            stopped=self.stopped,
+            truncated=self.truncated,
+            reason=self.reason,
+            confidence=self.confidence,
+            recommendation=tuple(self.recommendation.tolist()),
+            std=tuple(self.std.tolist()),
+            credible_region=tuple((low, high) for low, high in self.credible_region.tolist()),
+            expected_remaining_queries=self.expected_remaining_queries,
+            history=self.history,
+            **self._counts(),
+        )
+
+    def trace(self) -> list[Belief]:
+        """What it believes before the first step and after each, by the history as it is known now."""
+        state, beliefs = self._start.state, []
+        for made in range(len(self.history) + 1):
+            if made:
+                state = self._observed(state, self.history[made - 1 : made])
+            said = self._agent.propose(state, self._rng(made))
+            beliefs.append(Belief(said.recommendation[0].numpy(), said.std[0].numpy(), float(said.confidence[0])))
+        return beliefs
+
+    def export(self) -> dict[str, Any]:
+        """A JSON document with everything. ``replay`` of its events in a new session of the model gives this one."""
+        return {
+            "format": FORMAT,
+            "cicpe": __version__,
+            "model_sha256": self.model_sha256,
+            "epsilon": self.epsilon,
+            "delta": self.delta,
+            "seed": self.seed,
+            "context": list(self.context),
+            "events": [event.model_dump(mode="json") for event in self.log],
+            "status": self.status().model_dump(mode="json"),
+        }
+
+    # What is done to it. Every change is an event; the first group only checks and makes it.
 
     def ask(self) -> np.ndarray:
         """The next query. Asking again before telling gives the same one."""
-        if self.stopped:
-            raise SessionError("the session has stopped: read its recommendation; there is nothing more to measure")
-        return self._proposal.query[0].numpy().copy()
+        self._check_open("read its recommendation; there is nothing more to measure")
+        return self._now.proposal.query[0].numpy().copy()
 
-    def tell(self, observation: float | Sequence[float] | np.ndarray) -> None:
+    def told(self, observation: Values) -> Told:
+        """The event of telling, not yet taken."""
+        self._check_open("this observation was not taken; its recommendation stands")
+        values = numbers("observation", observation, self.observation_dim)
+        return Told(query=self._now.proposal.query[0].tolist(), observation=values)
+
+    def attached(self, query: Values, observation: Values) -> Attached:
+        """The event of attaching, not yet taken."""
+        place = numbers("query", query, self.query_space.dim)
+        point = torch.tensor(place, dtype=torch.float32)
+        off = (self.query_space.project(point) - point).abs() / self.query_space.unit_scale
+        if not bool((off <= 1e-4).all()):
+            raise InvalidInput("query", query, f"a point of {self.query_space}")
+        values = numbers("observation", observation, self.observation_dim)
+        return Attached(query=point.tolist(), observation=values)
+
+    def corrected(self, step: SupportsIndex, observation: Values) -> Corrected:
+        """The event of correcting, not yet taken."""
+        made = len(self.history)
+        try:
+            number = operator.index(step)
+        except TypeError:
+            raise InvalidInput("step", step, "a whole number") from None
+        if not 1 <= number <= made:
+            raise InvalidInput("step", step, f"1 to {made}" if made else "nothing was told yet")
+        return Corrected(step=number, observation=numbers("observation", observation, self.observation_dim))
+
+    def skipped(self, reason: str = "") -> Skipped:
+        """The event of skipping, not yet taken."""
+        self._check_open("there is no open query to skip")
+        if not isinstance(reason, str):
+            raise InvalidInput("reason", reason, "text")
+        return Skipped(query=self._now.proposal.query[0].tolist(), reason=reason)
+
+    def undone(self) -> Undone:
+        """The event of undoing, not yet taken."""
+        if not self._now.positions:
+            raise SessionError("there is nothing to undo")
+        return Undone(position=self._now.positions[-1])
+
+    def tell(self, observation: Values) -> None:
         """Takes the observation made at the query that ``ask`` gave."""
+        self.take(self.told(observation))
+
+    def attach(self, query: Values, observation: Values) -> None:
+        """Takes an observation made elsewhere, at any point of the query space; after a stop too.
+
+        The calibrated guarantee is about queries that the agent chose: the status counts the others.
+        """
+        self.take(self.attached(query, observation))
+
+    def correct(self, step: SupportsIndex, observation: Values) -> None:
+        """Replaces the observation of a step (from 1). The queries stay as they were made; the open one is new."""
+        self.take(self.corrected(step, observation))
+
+    def skip(self, reason: str = "") -> None:
+        """The open query cannot be made: another is asked for, here and from now on away from this one."""
+        self.take(self.skipped(reason))
+
+    def undo(self) -> None:
+        """Takes back the last change that still counts. The session is then exactly as it was before that."""
+        self.take(self.undone())
+
+    def take(self, event: Event, record: Callable[[], object] | None = None) -> None:
+        """Appends an event; ``record`` is called once it is known to be possible, and may still refuse it."""
+        now = self._after([event])
+        if record is not None:
+            record()
+        self._log, self._now = (*self._log, event), now
+
+    def replay(self, events: Iterable[Event]) -> Self:
+        """Appends the events of a log, queries as they were made, and returns the session itself."""
+        added = tuple(events)
+        if added:
+            self._now, self._log = self._after(added), self._log + added
+        return self
+
+    def fork(self) -> "Session":
+        """Another session with the same past: what happens to one does not touch the other."""
+        return copy.copy(self)  # everything inside is immutable
+
+    def audit(self) -> list[int]:
+        """Positions of the log at which the query is not what this model asks: none, or the log is not its own."""
+        other = self.fork()
+        other._log, other._now = (), self._start
+        wrong = []
+        for position, event in enumerate(self._log):
+            if isinstance(event, Told | Skipped):
+                asked = None if other.stopped else tuple(other.ask().tolist())
+                wrong += [position] if event.query != asked else []
+            other.take(event)
+        return wrong
+
+    # How it is derived.
+
+    def _check_open(self, otherwise: str) -> None:
         if self.stopped:
-            raise SessionError("the session has stopped: this observation was not taken; its recommendation stands")
-        values = _numbers(observation, self._observation_dim)
-        query = self._proposal.query
-        state = self._agent.observe(self._state, query, torch.tensor([values], dtype=torch.float32))
-        proposal = self._propose(state, len(self._steps) + 1)
+            raise SessionError(f"the session has stopped: {otherwise}")
+
+    def _after(self, events: Sequence[Event]) -> _Derived:
+        """What follows from the log with these events added."""
+        log = (*self._log, *events)
+        positions = in_force(events, self._now.positions, len(self._log))
+        steps, skips = _fold([log[position] for position in positions])
+        if len(steps) > self._agent.horizon:
+            raise SessionError(f"the model can take {self._agent.horizon} observations, and has them")
+        known = self._now
+        added = positions[len(known.positions) :]
+        grown = positions[: len(known.positions)] == known.positions
+        if not grown or any(isinstance(log[position], Corrected) for position in added):
+            known = self._start  # the past is another
+        state = self._observed(known.state, steps[len(known.steps) :])
+        proposal = self._propose(state, len(positions), skips)
         # An observation far beyond any in training can overflow the network: better refused than believed.
-        if not all(bool(value.isfinite().all()) for value in proposal):
-            raise InvalidInput("observation", observation, "of a size that the model was trained for")
-        self._steps.append(Step(tuple(query[0].tolist()), tuple(values)))
-        self._state, self._proposal = state, proposal
+        if not all(bool(part.isfinite().all()) for part in proposal if isinstance(part, Tensor)):
+            values = getattr(events[-1], "observation", None)
+            raise InvalidInput("observation", values, "of a size that the model was trained for")
+        return _Derived(positions, steps, skips, state, proposal)
+
+    def _observed(self, state: Any, steps: Sequence[Step]) -> Any:
+        for step in steps:
+            query = torch.tensor([step.query], dtype=torch.float32)
+            state = self._agent.observe(state, query, torch.tensor([step.observation], dtype=torch.float32))
+        return state
+
+    def _rng(self, position: int) -> Generator:
+        # A generator of its own for every position: the next query depends on the log, not on how it was reached.
+        # Counted over the entries in force, so that undoing gives back the very query that was open before.
+        return torch.Generator().manual_seed((self.seed * 1_000_003 + position) % 2**63)
+
+    def _propose(self, state: Any, position: int, skips: Sequence[Skip]) -> Proposal:
+        rng = self._rng(position)
+        proposal = self._agent.propose(state, rng)
+        if not skips:
+            return proposal
+        avoid = self.query_space.to_unit(torch.tensor([skip.query for skip in skips]))
+        return proposal._replace(query=elsewhere(self.query_space, proposal.query, avoid, rng))
 
 
-def _numbers(observation: object, expected: int) -> list[float]:
-    try:
-        plain = np.asarray(_plain(observation))
-        if plain.dtype.kind not in "biufO":  # NumPy would read a number out of text
-            raise TypeError
-        values = [float(value) for value in plain.reshape(-1)]
-    except (TypeError, ValueError, OverflowError):
-        raise InvalidInput("observation", observation, f"{expected} number(s)") from None
-    if len(values) != expected:
-        raise InvalidInput("observation", observation, f"{expected} number(s), one per observed quantity")
-    if not all(abs(value) <= LARGEST for value in values):  # written so that a NaN fails
-        raise InvalidInput("observation", observation, "finite numbers")
-    return values
-
-
-def _plain(observation: object) -> object:
-    return observation.detach().numpy() if isinstance(observation, Tensor) else observation
+def _fold(events: Sequence[Event]) -> tuple[tuple[Step, ...], tuple[Skip, ...]]:
+    """The history and the skipped queries of the events in force."""
+    steps: list[Step] = []
+    skips: list[Skip] = []
+    for event in events:
+        match event:
+            case Told() | Attached():
+                steps.append(Step(event.query, event.observation, event.kind))
+            case Skipped():
+                skips.append(Skip(event.query, event.reason))
+            case Corrected():
+                if event.step > len(steps):
+                    raise SessionError(f"the log corrects step {event.step} of {len(steps)}")
+                old = steps[event.step - 1]
+                first = old.observation if old.first_observation is None else old.first_observation
+                steps[event.step - 1] = Step(old.query, event.observation, old.source, first)
+    return tuple(steps), tuple(skips)

@@ -1,0 +1,96 @@
+"""``cicpe certify``: test a model's promise on fresh tasks, and keep the evidence."""
+
+import math
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from cicpe import zoo
+from cicpe.cli.arguments import number, seed, whole
+from cicpe.cli.evaluate import stop_rule, tasks_of
+from cicpe.cli.output import note, print_json, say
+
+if TYPE_CHECKING:
+    from cicpe.certification.certificate import Certificate
+
+NOT_CERTIFIED = 1
+
+
+def certify(
+    model: Annotated[str, typer.Argument(metavar="MODEL", help="A model's folder, or its name in the zoo.")],
+    epsilon: Annotated[float, typer.Option(parser=number, metavar="E", help="How far off an answer may be.")],
+    delta: Annotated[float, typer.Option(parser=number, metavar="D", help="How often it may be farther off.")],
+    noise: Annotated[
+        float | None,
+        typer.Option(parser=number, metavar="S", help="One noise level; the trained range, if left out."),
+    ] = None,
+    alpha: Annotated[
+        float, typer.Option(parser=number, metavar="A", help="Probability of a false certificate.")
+    ] = 0.05,
+    episodes: Annotated[int, typer.Option(parser=whole, metavar="N", help="Fresh tasks to play at most.")] = 20_000,
+    random_seed: Annotated[int, typer.Option("--seed", parser=seed, metavar="N", help="Seeds the tasks.")] = 0,
+    stop: Annotated[str, typer.Option(metavar="confidence|bellman", help="The stop rule.")] = "confidence",
+    problem: Annotated[
+        str | None,
+        typer.Option(metavar="FILE.py:Class", help="Where the problem is, if the model's own place has moved."),
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Where certificates are kept; MODEL/certificate.json, if left out."),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object on standard output.")] = False,
+) -> int:
+    """Test on fresh tasks whether a model keeps its promise.
+
+    Ends as soon as the evidence is enough. The exit code is 0 if certified and 1 if not. Every test of the same
+    weights spends alpha, and the file of certificates remembers. Models of the zoo are read-only: their
+    certificate is printed, and kept only with --out.
+    """
+    import torch
+
+    import cicpe
+    from cicpe.certification.certificate import LEDGER, append_certificate, read_ledger
+    from cicpe.certification.certify import certify as certified
+
+    rule = stop_rule(stop)
+    torch.set_num_threads(1)
+    trained = cicpe.load(model)
+    shipped = not Path(model).is_dir()
+    own = (zoo.folder(model) if shipped else Path(model)) / LEDGER
+    place = out or (None if shipped else own)
+    ledger = read_ledger(own) + (read_ledger(out) if out is not None and out.resolve() != own.resolve() else ())
+    certificate = certified(
+        trained,
+        epsilon=epsilon,
+        delta=delta,
+        noise=noise,
+        stop=rule,
+        alpha=alpha,
+        episodes=episodes,
+        seed=random_seed,
+        problem=tasks_of(trained, problem),
+        ledger=ledger,
+    )
+    if place is None:
+        note("Models of the zoo are read-only: this certificate is not remembered. --out FILE keeps it.")
+    else:
+        append_certificate(place, certificate)
+    if as_json:
+        print_json(_summary(certificate, place))
+    else:
+        _report(certificate, place)
+    return 0 if certificate.certified else NOT_CERTIFIED
+
+
+def _summary(certificate: "Certificate", place: Path | None) -> dict[str, Any]:
+    return certificate.model_dump(mode="json") | {"kept_in": None if place is None else str(place)}
+
+
+def _report(certificate: "Certificate", place: Path | None) -> None:
+    say(certificate.sentence)
+    evidence = math.exp(certificate.log_martingale)
+    say(f"Evidence: the martingale reached {evidence:.1f}; {1 / certificate.alpha:g} certifies.")
+    say(f"Queries: {certificate.mean_queries:.2f} on average. Weights: {certificate.model_sha256[:12]}.")
+    if place is not None:
+        say(f"Kept in {place}; alpha spent on these weights: {certificate.alpha_spent:g}.")

@@ -1,0 +1,119 @@
+"""``cicpe robustness``: a model under a grid of other priors, beside what the bounds promise."""
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from cicpe.cli.arguments import number, seed, whole
+from cicpe.cli.evaluate import stop_rule, tasks_of
+from cicpe.cli.output import amount, interval, plain_table, print_json, print_table, say
+
+if TYPE_CHECKING:
+    from cicpe.certification.robustness import Robustness, RobustnessCell
+
+
+def robustness(
+    model: Annotated[str, typer.Argument(metavar="MODEL", help="A model's folder, or its name in the zoo.")],
+    epsilon: Annotated[float, typer.Option(parser=number, metavar="E", help="How far off an answer may be.")],
+    delta: Annotated[float, typer.Option(parser=number, metavar="D", help="How often it may be farther off.")],
+    noise: Annotated[
+        float | None,
+        typer.Option(parser=number, metavar="S", help="One noise level; the trained range, if left out."),
+    ] = None,
+    stop: Annotated[str, typer.Option(metavar="confidence|bellman", help="The stop rule.")] = "confidence",
+    episodes: Annotated[int, typer.Option(parser=whole, metavar="N", help="Tasks to play under each prior.")] = 1000,
+    random_seed: Annotated[int, typer.Option("--seed", parser=seed, metavar="N", help="Seeds the tasks.")] = 0,
+    shift: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="The number of a task to shift, such as lengthscale; else its target."),
+    ] = None,
+    problem: Annotated[
+        str | None,
+        typer.Option(metavar="FILE.py:Class", help="Where the problem is, if the model's own place has moved."),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object on standard output.")] = False,
+) -> None:
+    """Measure a model under priors that it was not trained for.
+
+    What was uniform in training follows Beta(alpha, beta), for alpha and beta in 0.5, 1, 3, 5 and 7; at (1, 1) the
+    prior is the training prior. Beside each measured accuracy stands the best of the bounds that the accuracy under
+    the training prior implies.
+    """
+    import torch
+
+    import cicpe
+    from cicpe.certification.robustness import robustness as measure
+
+    rule = stop_rule(stop)
+    torch.set_num_threads(1)
+    trained = cicpe.load(model)
+    tasks = trained.tasks(noise, tasks_of(trained, problem))
+    agent = trained.agent(epsilon, delta, rule)
+    found = measure(agent, tasks, epsilon, delta, episodes, random_seed, shift)
+    about = {
+        "problem": trained.description.problem,
+        "options": trained.description.problem_options,
+        "noise": noise,
+        "epsilon": epsilon,
+        "delta": delta,
+        "stop": stop,
+        "episodes": episodes,
+        "seed": random_seed,
+        "model_sha256": trained.sha256,
+    }
+    if as_json:
+        print_json(about | _summary(found))
+    else:
+        _report(about, found)
+
+
+def _summary(found: "Robustness") -> dict[str, Any]:
+    training = found.training
+    return {
+        "shifted": found.shifted,
+        "coordinates": found.coordinates,
+        "training_prior": {
+            "tasks": len(training.unit),
+            "accuracy": training.accuracy,
+            "accuracy_ci": list(training.accuracy_ci),
+            "mean_queries": training.mean_queries,
+            "mean_queries_ci": list(training.mean_queries_ci),
+            "success_variance": training.success_variance,
+            "queries_variance": training.queries_variance,
+            "profile": [row._asdict() for row in training.profile()],
+        },
+        "cells": [cell._asdict() for cell in found.cells],
+    }
+
+
+def _report(about: dict[str, Any], found: "Robustness") -> None:
+    training = found.training
+    say(f"{about['problem']} at epsilon {about['epsilon']:g}, delta {about['delta']:g} ({about['stop']} stop)")
+    say(f"Shifted: {found.shifted}. {amount(about['episodes'], 'task')} under each prior.")
+    say(
+        f"Training prior: accuracy {training.accuracy:.3f} ({interval(training.accuracy_ci, 3)}), "
+        f"{training.mean_queries:.2f} queries."
+    )
+    grid = sorted({cell.alpha for cell in found.cells})
+    cells = {(cell.alpha, cell.beta): cell for cell in found.cells}
+    for title, entry in (
+        ("accuracy / best lower bound", _accuracy),
+        ("mean queries / best upper bound", _queries),
+    ):
+        table = plain_table(title)
+        table.add_column("alpha")
+        for beta in grid:
+            table.add_column(f"beta {beta:g}")
+        for alpha in grid:
+            table.add_row(f"{alpha:g}", *(entry(cells[alpha, beta]) for beta in grid))
+        print_table(table)
+
+
+def _accuracy(cell: "RobustnessCell") -> str:
+    best = max(bound for bound in cell.accuracy_bounds.values() if bound is not None)
+    return f"{cell.accuracy:.3f} / {best:.3f}"
+
+
+def _queries(cell: "RobustnessCell") -> str:
+    best = min(bound for bound in cell.queries_bounds.values() if bound is not None)
+    return f"{cell.mean_queries:.2f} / {best:.2f}"

@@ -1,0 +1,355 @@
+"""``cicpe session``: a campaign from the command line, over weeks, alone or with others."""
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+
+import typer
+
+from cicpe.cli.arguments import given, number, seed, whole
+from cicpe.cli.evaluate import stop_rule
+from cicpe.cli.output import note, print_json
+from cicpe.cli.session_memory import Memory
+from cicpe.cli.session_view import show_campaigns, show_log, show_next, show_status
+from cicpe.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from cicpe.sessions.campaign import Campaign
+    from cicpe.sessions.status import Status
+    from cicpe.sessions.stores import CampaignRecord, Store
+
+session_app = typer.Typer(
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    help="Campaigns: ask what to measure, tell what came out, until it says stop.",
+)
+
+NAME = typer.Option(
+    "--campaign", "-c", metavar="NAME", help="Its name, or the first letters of its id. Default: the last one used."
+)
+STORE = typer.Option(
+    "--store",
+    envvar="CICPE_STORE",
+    metavar="FILE|URL",
+    help="Where campaigns are kept: a file, or postgresql://... Default: a file in your data directory.",
+)
+JSON = typer.Option("--json", help="One JSON object on standard output.")
+KEY = typer.Option(metavar="K", help="A name for this change: sent again with the same one, it is made only once.")
+VERSION = typer.Option(
+    parser=whole, metavar="N", help="Refuse if the campaign is not at this version. Default: as you last saw it."
+)
+VALUES = {"ignore_unknown_options": True}
+"""A negative number is no option."""
+
+
+class Desk(NamedTuple):
+    """A store and what is remembered of it."""
+
+    store: "Store"
+    memory: Memory
+
+    def record(self, campaign: str | None) -> "CampaignRecord":
+        """The campaign that is meant: by name, the last one used, or the only one."""
+        if campaign is not None:
+            return self.store.find(campaign)
+        known = self.store.campaigns()
+        last = [one for one in known if one.id == self.memory.last] or known
+        if len(last) != 1:
+            names = ", ".join(one.name for one in known[-9:])
+            raise InvalidInput("campaign", None, f"one of {names}" if known else "there is none yet: cicpe session new")
+        return last[0]
+
+    def open(self, record: "CampaignRecord") -> "Campaign":
+        """The live campaign: this is where the model is needed."""
+        import torch
+
+        import cicpe
+        from cicpe.sessions.campaign import Campaign
+
+        torch.set_num_threads(1)
+        return Campaign.open(self.store, record.id, cicpe.load)
+
+    def status(self, record: "CampaignRecord") -> "Status":
+        """What a campaign says now; without the model, where that was seen before."""
+        seen = self.memory.seen(record.id)
+        status = seen if seen is not None and seen.version == record.version else self.open(record).session.status()
+        self.memory.remember(record.id, status)
+        return status
+
+
+@contextmanager
+def _desk(place: str | None) -> Iterator[Desk]:
+    from cicpe.sessions.stores import default_store, open_store
+
+    where = place or default_store()
+    store = open_store(where)
+    try:
+        yield Desk(store, Memory(where if "://" in where else str(Path(where).expanduser().resolve())))
+    finally:
+        store.close()
+
+
+@session_app.command()
+def new(
+    model: Annotated[str, typer.Argument(metavar="MODEL", help="A model's folder, or its name in the zoo.")],
+    epsilon: Annotated[float, typer.Option(parser=number, metavar="E", help="How far off the answer may be.")],
+    delta: Annotated[float, typer.Option(parser=number, metavar="D", help="How often it may be farther off.")],
+    name: Annotated[str | None, typer.Option(metavar="NAME", help="Default: the model's, with a number.")] = None,
+    noise: Annotated[float | None, typer.Option(parser=number, metavar="S", help="The noise level, if known.")] = None,
+    context: Annotated[
+        list[str] | None, typer.Option(metavar="NAME=VALUE", help="Anything else that the model wants to know.")
+    ] = None,
+    stop: Annotated[str, typer.Option(metavar="confidence|bellman", help="The stop rule.")] = "confidence",
+    random_seed: Annotated[int, typer.Option("--seed", parser=seed, metavar="N", help="Seeds the queries.")] = 0,
+    place: Annotated[str | None, STORE] = None,
+    as_json: Annotated[bool, JSON] = False,
+) -> None:
+    """Begin a campaign and show its first query."""
+    import torch
+
+    import cicpe
+    from cicpe.sessions.campaign import Campaign
+
+    rule = stop_rule(stop)
+    torch.set_num_threads(1)
+    trained = cicpe.load(model)
+    reference = str(Path(model).resolve()) if Path(model).is_dir() else model
+    with _desk(place) as desk:
+        campaign = Campaign.new(
+            desk.store,
+            trained,
+            reference,
+            name=name or _free_name(desk.store, Path(model).name),
+            epsilon=epsilon,
+            delta=delta,
+            seed=random_seed,
+            stop=rule,
+            context=_context(context or []) | given(noise=noise),
+        )
+        _show(desk, campaign.record, campaign.session.status(), as_json)
+
+
+@session_app.command()
+def ask(
+    campaign: Annotated[str | None, NAME] = None,
+    place: Annotated[str | None, STORE] = None,
+    as_json: Annotated[bool, JSON] = False,
+) -> None:
+    """Show the open query: the same one until it is told. Exit code 1 if the campaign has stopped."""
+    with _desk(place) as desk:
+        record = desk.record(campaign)
+        status = desk.status(record)
+        _show(desk, record, status, as_json)
+    if status.stopped:
+        raise typer.Exit(1)
+
+
+@session_app.command(context_settings=VALUES)
+def tell(
+    values: Annotated[list[str], typer.Argument(metavar="VALUE...", help="What was measured at the open query.")],
+    campaign: Annotated[str | None, NAME] = None,
+    key: Annotated[str | None, KEY] = None,
+    version: Annotated[int | None, VERSION] = None,
+    place: Annotated[str | None, STORE] = None,
+    as_json: Annotated[bool, JSON] = False,
+) -> None:
+    """Record what was measured at the open query, and show the next one."""
+    observation = _numbers("observation", values)
+    _change(place, campaign, version, as_json, lambda one, seen: one.tell(observation, key=key, expected_version=seen))
+
+
+@session_app.command(context_settings=VALUES)
+def correct(
+    step: Annotated[int, typer.Argument(parser=whole, metavar="STEP", help="Its number in the history, from 1.")],
+    values: Annotated[list[str], typer.Argument(metavar="VALUE...", help="What was really measured.")],
+    campaign: Annotated[str | None, NAME] = None,
+    key: Annotated[str | None, KEY] = None,
+    place: Annotated[str | None, STORE] = None,
+    as_json: Annotated[bool, JSON] = False,
+) -> None:
+    """Replace the value of an earlier step. The log keeps both; everything after is computed anew."""
+    observation = _numbers("observation", values)
+    _change(place, campaign, None, as_json, lambda one, _: one.correct(step, observation, key=key), only_seen=False)
+
+
+@session_app.command()
+def undo(
+    campaign: Annotated[str | None, NAME] = None,
+    key: Annotated[str | None, KEY] = None,
+    version: Annotated[int | None, VERSION] = None,
+    place: Annotated[str | None, STORE] = None,
+    as_json: Annotated[bool, JSON] = False,
+) -> None:
+    """Take back the last change: the query before it is open again. The log keeps both."""
+    _change(place, campaign, version, as_json, lambda one, seen: one.undo(key=key, expected_version=seen))
+
+
+@session_app.command()
+def skip(
+    reason: Annotated[str, typer.Argument(metavar="[REASON]", help="Why it cannot be measured.")] = "",
+    campaign: Annotated[str | None, NAME] = None,
+    key: Annotated[str | None, KEY] = None,
+    version: Annotated[int | None, VERSION] = None,
+    place: Annotated[str | None, STORE] = None,
+    as_json: Annotated[bool, JSON] = False,
+) -> None:
+    """The open query cannot be measured: show another, away from it."""
+    _change(place, campaign, version, as_json, lambda one, seen: one.skip(reason, key=key, expected_version=seen))
+
+
+@session_app.command(context_settings=VALUES)
+def attach(
+    query: Annotated[str, typer.Argument(metavar="QUERY", help="Where it was measured: numbers with commas between.")],
+    value: Annotated[str, typer.Argument(metavar="VALUE", help="What was measured: numbers with commas between.")],
+    campaign: Annotated[str | None, NAME] = None,
+    key: Annotated[str | None, KEY] = None,
+    place: Annotated[str | None, STORE] = None,
+    as_json: Annotated[bool, JSON] = False,
+) -> None:
+    """Record a measurement made elsewhere: attach 0.1,0.2 1.5"""
+    where, observation = _numbers("query", [query]), _numbers("observation", [value])
+    _change(place, campaign, None, as_json, lambda one, _: one.attach(where, observation, key=key), only_seen=False)
+
+
+@session_app.command()
+def status(
+    campaign: Annotated[str | None, NAME] = None,
+    place: Annotated[str | None, STORE] = None,
+    as_json: Annotated[bool, JSON] = False,
+) -> None:
+    """Draw what is known: confidence, the answer with its credible intervals, and the last steps."""
+    with _desk(place) as desk:
+        record = desk.record(campaign)
+        live = desk.open(record)
+        now, record = live.session.status(), live.record
+        desk.memory.remember(record.id, now)
+    if as_json:
+        print_json(record.model_dump(mode="json") | now.model_dump(mode="json"))
+        return
+    limits = live.session.answer_limits
+    show_status(record, now, None if limits is None else limits.tolist(), 1 - record.delta)
+
+
+@session_app.command("log")
+def show_events(
+    campaign: Annotated[str | None, NAME] = None,
+    place: Annotated[str | None, STORE] = None,
+    as_json: Annotated[bool, JSON] = False,
+) -> None:
+    """Print everything that happened, corrections and undone entries included."""
+    with _desk(place) as desk:
+        record = desk.record(campaign)
+        events = desk.store.events(record.id)
+    if as_json:
+        entries = [one.model_dump(mode="json") for one in events]
+        print_json({"campaign": record.name, "id": record.id, "events": entries})
+        return
+    print(f"{record.name} ({record.id[:8]})")
+    show_log(events)
+
+
+@session_app.command()
+def export(
+    campaign: Annotated[str | None, NAME] = None,
+    out: Annotated[Path | None, typer.Option(metavar="FILE", help="Where to. Default: standard output.")] = None,
+    place: Annotated[str | None, STORE] = None,
+    as_json: Annotated[bool, JSON] = False,
+) -> None:
+    """Write one JSON document with everything: the model's hash, the settings, the log, and what follows from it."""
+    from cicpe.files import write_json
+
+    with _desk(place) as desk:
+        document = desk.open(desk.record(campaign)).export()
+    if out is None:
+        print_json(document)
+        return
+    write_json(out, document)
+    if as_json:
+        print_json({"campaign": document["campaign"]["name"], "file": str(out)})
+    else:
+        print(f"{document['campaign']['name']} is in {out}.")
+
+
+@session_app.command("list")
+def list_campaigns(
+    place: Annotated[str | None, STORE] = None,
+    as_json: Annotated[bool, JSON] = False,
+) -> None:
+    """List the campaigns of a store; a star marks the last one used."""
+    with _desk(place) as desk:
+        records, last = desk.store.campaigns(), desk.memory.last
+    if as_json:
+        print_json({"campaigns": [one.model_dump(mode="json") for one in records], "last": last})
+    elif records:
+        show_campaigns(records, last)
+    else:
+        print("There are no campaigns yet. Begin one: cicpe session new binary-search-6d --epsilon 0.1 --delta 0.1")
+
+
+def _change(
+    place: str | None,
+    name: str | None,
+    version: int | None,
+    as_json: bool,
+    change: "Callable[[Campaign, int | None], None]",
+    only_seen: bool = True,
+) -> None:
+    """Makes a change for the version that the user has seen, and shows what comes next."""
+    with _desk(place) as desk:
+        record = desk.record(name)
+        before = desk.memory.seen(record.id) if only_seen and version is None else None
+        campaign = desk.open(record)
+        then = len(campaign.session.log)
+        change(campaign, before.version if before is not None else version)
+        if not as_json:
+            _say_what_happened(campaign, then)
+        _show(desk, campaign.record, campaign.session.status(), as_json)
+
+
+def _say_what_happened(campaign: "Campaign", before: int) -> None:
+    from cicpe.sessions.events import Undone, in_words
+
+    log = campaign.session.log
+    if len(log) == before:
+        note(f"{campaign.record.name}: recorded before under this key; nothing was added")
+    for event in log[before:]:
+        undone = f": {in_words(log[event.position])}" if isinstance(event, Undone) else ""
+        note(f"{campaign.record.name}: {in_words(event)}{undone}")
+
+
+def _show(desk: Desk, record: "CampaignRecord", status: "Status", as_json: bool) -> None:
+    desk.memory.remember(record.id, status)
+    if as_json:
+        print_json({"campaign": record.name, "id": record.id} | status.model_dump(mode="json", exclude={"history"}))
+    else:
+        show_next(record, status)
+
+
+def _numbers(field: str, words: Sequence[str]) -> list[float]:
+    """Numbers with spaces or commas between."""
+    values = []
+    for word in re.split(r"[\s,;]+", " ".join(words).strip(" ,;")):
+        try:
+            values.append(float(word))
+        except ValueError:
+            raise InvalidInput(field, word, "numbers, such as 0.5 -1") from None
+    return values
+
+
+def _context(pairs: Sequence[str]) -> dict[str, Any]:
+    values: dict[str, Any] = {}
+    for pair in pairs:
+        name, equals, value = pair.partition("=")
+        if not equals:
+            raise InvalidInput("context", pair, "NAME=VALUE")
+        values[name] = number(value)
+    return values
+
+
+def _free_name(store: "Store", model: str) -> str:
+    """The model's name, with a number where it is taken."""
+    taken = {one.name for one in store.campaigns()}
+    wish = re.sub(r"[^A-Za-z0-9._-]", "-", model).lstrip("-._")[:56] or "campaign"
+    return next(name for i in range(len(taken) + 1) if (name := wish if i == 0 else f"{wish}-{i + 1}") not in taken)

@@ -1,0 +1,128 @@
+"""How a campaign looks in a terminal."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from cicpe.cli.output import amount, plain_table, print_table
+
+if TYPE_CHECKING:
+    from cicpe.sessions.status import Status, Step
+    from cicpe.sessions.stores import CampaignRecord, StoredEvent
+
+WIDTH = 41
+"""Characters of a bar."""
+TAIL = 8
+"""Steps of the history that are shown."""
+
+
+def point(values: Sequence[float]) -> str:
+    """Coordinates, with enough digits to go there."""
+    return " ".join(f"{value:.6g}" for value in values)
+
+
+def show_next(record: "CampaignRecord", status: "Status") -> None:
+    """What to do now: the open query, or the answer."""
+    if status.query is not None:
+        print(f"{record.name}: query {status.step}   (confidence {status.confidence:.3f}{_remaining(status)})")
+        print(f"  measure at  {point(status.query)}")
+        return
+    ended = "ended at its horizon" if status.truncated else "has stopped"
+    print(f"{record.name} {ended} after {amount(status.step, 'step')}.")
+    print(f"  answer      {point(status.recommendation)}")
+    print(f"  {status.reason.words}")
+
+
+def show_status(
+    record: "CampaignRecord", status: "Status", limits: Sequence[Sequence[float]] | None, target: float
+) -> None:
+    """The whole campaign: how sure it is, the posterior, and the last steps."""
+    context = "".join(f", {name} {value:g}" for name, value in record.context.items())
+    goal = f"epsilon {record.epsilon:g}, delta {record.delta:g}{context}"
+    print(f"{record.name} ({record.id[:8]}): {record.model}, {goal}")
+    print(f"{status.reason.code}: {status.reason.words}\n")
+    print(f"confidence  {gauge(status.confidence, target)}  {status.confidence:.3f}, {target:g} asked for")
+    if status.query is not None:
+        print(f"query {status.step:<4}  {point(status.query)}{_remaining(status)}")
+    print()
+    show_posterior(status, limits)
+    show_history(status.history)
+
+
+def gauge(value: float, target: float) -> str:
+    """A number from 0 to 1 as a bar, with a mark at the target."""
+    bar = ["#" if (i + 0.5) / WIDTH <= value else "." for i in range(WIDTH)]
+    bar[min(int(target * WIDTH), WIDTH - 1)] = "|"
+    return "[" + "".join(bar) + "]"
+
+
+def strip(low: float, middle: float, high: float, limits: Sequence[float]) -> str:
+    """An interval and its middle on a line from one limit to the other."""
+
+    def place(value: float) -> int:
+        width = limits[1] - limits[0]
+        share = (value - limits[0]) / width if width > 0 else 0.5
+        return min(max(round(share * (WIDTH - 1)), 0), WIDTH - 1)
+
+    line = ["=" if place(low) <= i <= place(high) else "." for i in range(WIDTH)]
+    line[place(middle)] = "o"
+    return "".join(line)
+
+
+def show_posterior(status: "Status", limits: Sequence[Sequence[float]] | None) -> None:
+    """Every coordinate of the answer with its credible interval."""
+    table = plain_table()
+    for heading in ("", "answer", "credible interval", "", "", ""):
+        table.add_column(heading, no_wrap=True, justify="right" if heading == "answer" else "left")
+    region = status.credible_region
+    edges = limits or [(min(low for low, _ in region), max(high for _, high in region))] * len(region)
+    for i, (middle, (low, high), ends) in enumerate(zip(status.recommendation, region, edges, strict=True)):
+        interval, drawn = f"{low:.4g} to {high:.4g}", strip(low, middle, high, ends)
+        table.add_row(f"x{i + 1}", f"{middle:.4g}", interval, f"{ends[0]:g}", drawn, f"{ends[1]:g}")
+    print_table(table)
+
+
+def show_history(history: "Sequence[Step]") -> None:
+    """The last steps."""
+    if not history:
+        return
+    table = plain_table(f"history: {amount(len(history), 'step')}" + (f", the last {TAIL}" * (len(history) > TAIL)))
+    for heading in ("step", "query", "observation", ""):
+        table.add_column(heading)
+    for number, step in list(enumerate(history, start=1))[-TAIL:]:
+        notes = ["attached"] if step.source == "attached" else []
+        if step.first_observation is not None:
+            notes.append(f"corrected, was {point(step.first_observation)}")
+        table.add_row(str(number), point(step.query), point(step.observation), ", ".join(notes))
+    print_table(table)
+
+
+def show_log(log: "Sequence[StoredEvent]") -> None:
+    """Every event, with those that no longer count marked."""
+    from cicpe.sessions.events import Undone, in_force, in_words
+
+    counts = set(in_force(stored.event for stored in log))
+    table = plain_table()
+    for heading in ("entry", "at (UTC)", "what", "", "key"):
+        table.add_column(heading)
+    for stored in log:
+        gone = stored.position not in counts and not isinstance(stored.event, Undone)
+        when, note = stored.at[:19].replace("T", " "), "undone" if gone else ""
+        table.add_row(str(stored.position), when, in_words(stored.event), note, stored.key or "")
+    print_table(table)
+
+
+def show_campaigns(records: "Sequence[CampaignRecord]", last: str | None) -> None:
+    """One line a campaign; a star marks the one that commands mean by default."""
+    table = plain_table()
+    for heading in ("", "name", "id", "model", "epsilon", "delta", "events", "created (UTC)"):
+        table.add_column(heading)
+    for one in records:
+        mark, when = "*" if one.id == last else "", one.created[:16].replace("T", " ")
+        figures = f"{one.epsilon:g}", f"{one.delta:g}", str(one.version)
+        table.add_row(mark, one.name, one.id[:8], one.model, *figures, when)
+    print_table(table)
+
+
+def _remaining(status: "Status") -> str:
+    left = status.expected_remaining_queries
+    return "" if left is None else f", about {max(1, round(left))} more to expect"

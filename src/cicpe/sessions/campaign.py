@@ -1,0 +1,183 @@
+"""A campaign: a session that is kept in a store, and its model, which must stay the same."""
+
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol, Self, SupportsIndex, final
+
+from cicpe.errors import InvalidInput, ModelError
+from cicpe.sessions.events import Event, in_words
+from cicpe.sessions.session import Session
+from cicpe.sessions.stores.base import CampaignRecord, Conflict, StopName, Store, StoredEvent, check_key
+from cicpe.sessions.values import Values, numbers
+
+
+class SessionModel(Protocol):
+    """What a campaign needs of a model; ``cicpe.Model`` is one."""
+
+    @property
+    def fingerprint(self) -> str:
+        """Which model it is."""
+
+    def session(
+        self, epsilon: float, delta: float, *, seed: int = 0, stop: StopName = "confidence", **context: float
+    ) -> Session:
+        """A session with an empty log."""
+
+
+@final
+class Campaign:
+    """A session in a store: a change is in the store first and in the session then, or in neither.
+
+    Every change may carry a ``key``, so that sending it again after a lost answer does not make it twice, and an
+    ``expected_version``: the version that whoever decided on the change had seen. Where someone else has changed
+    the campaign since, it is refused (``Conflict``); ``refresh`` reads what they did.
+    """
+
+    def __init__(self, store: Store, record: CampaignRecord, session: Session) -> None:
+        self.store, self.session = store, session
+        self._record = record
+
+    @classmethod
+    def new(
+        cls,
+        store: Store,
+        model: SessionModel,
+        reference: str,
+        *,
+        name: str,
+        epsilon: float,
+        delta: float,
+        seed: int = 0,
+        stop: StopName = "confidence",
+        context: Mapping[str, float] | None = None,
+    ) -> Self:
+        """A new campaign. ``reference`` is where the model will be found again: a name in the zoo, or its folder."""
+        given = dict(context or {})
+        session = model.session(epsilon, delta, seed=seed, stop=stop, **given)
+        record = store.create(
+            name=name,
+            model=reference,
+            model_sha256=model.fingerprint,
+            epsilon=epsilon,
+            delta=delta,
+            seed=seed,
+            stop=stop,
+            context=given,
+        )
+        return cls(store, record, session)
+
+    @classmethod
+    def open(cls, store: Store, campaign: str, load: Callable[[str], SessionModel]) -> Self:
+        """A campaign as its log says, by its name or id. ``load`` reads a model by its reference (``cicpe.load``)."""
+        record = store.find(campaign)
+        model = load(record.model)
+        if model.fingerprint != record.model_sha256:
+            raise ModelError(
+                f"campaign {record.name} was made with model {record.model} of sha256 {record.model_sha256[:12]}..., "
+                f"but that model is now {model.fingerprint[:12]}...: put the first one back to go on with the campaign"
+            )
+        session = model.session(record.epsilon, record.delta, seed=record.seed, stop=record.stop, **record.context)
+        session.replay(stored.event for stored in store.events(record.id))
+        return cls(store, record, session)
+
+    @property
+    def record(self) -> CampaignRecord:
+        """What the campaign is, at the version that this object has seen."""
+        return self._record.model_copy(update={"version": self.session.version})
+
+    def refresh(self) -> list[StoredEvent]:
+        """Reads what others did since, and returns it."""
+        since = self.store.events(self._record.id, since=self.session.version)
+        self.session.replay(stored.event for stored in since)
+        return since
+
+    def tell(self, observation: Values, *, key: str | None = None, expected_version: int | None = None) -> None:
+        """See ``Session.tell``."""
+        self._take(lambda: self.session.told(observation), "told", {"observation": observation}, key, expected_version)
+
+    def attach(
+        self, query: Values, observation: Values, *, key: str | None = None, expected_version: int | None = None
+    ) -> None:
+        """See ``Session.attach``."""
+        given = {"query": query, "observation": observation}
+        self._take(lambda: self.session.attached(query, observation), "attached", given, key, expected_version)
+
+    def correct(
+        self, step: SupportsIndex, observation: Values, *, key: str | None = None, expected_version: int | None = None
+    ) -> None:
+        """See ``Session.correct``."""
+        given = {"step": step, "observation": observation}
+        self._take(lambda: self.session.corrected(step, observation), "corrected", given, key, expected_version)
+
+    def skip(self, reason: str = "", *, key: str | None = None, expected_version: int | None = None) -> None:
+        """See ``Session.skip``."""
+        self._take(lambda: self.session.skipped(reason), "skipped", {"reason": reason}, key, expected_version)
+
+    def undo(self, *, key: str | None = None, expected_version: int | None = None) -> None:
+        """See ``Session.undo``."""
+        self._take(self.session.undone, "undone", {}, key, expected_version)
+
+    def fork(self, name: str) -> "Campaign":
+        """Another campaign with the same past, under another name."""
+        now = self.record
+        shared = now.model_dump(exclude={"id", "name", "created", "version"})
+        record = self.store.create(name=name, events=self.session.log, **shared)
+        return Campaign(self.store, record, self.session.fork())
+
+    def export(self) -> dict[str, Any]:
+        """The session's export, with the campaign and the times and keys of its events."""
+        document = self.session.export()
+        stored = self.store.events(self._record.id)[: self.session.version]
+        document["model_sha256"] = self._record.model_sha256
+        document["campaign"] = self.record.model_dump(mode="json")
+        document["recorded"] = [{"position": entry.position, "at": entry.at, "key": entry.key} for entry in stored]
+        return document
+
+    def _take(
+        self, make: Callable[[], Event], kind: str, given: Mapping[str, Any], key: str | None, expected: int | None
+    ) -> None:
+        check_key(key)
+        if key is not None and self._made_before(kind, given, key):
+            return
+        session = self.session
+        if expected is not None and expected != session.version:
+            self.refresh()
+            if expected != session.version:
+                since = self.store.events(self._record.id, since=max(expected, 0))
+                raise Conflict(self._record.name, expected, since, session.version)
+        seen = session.version
+        event = make()
+
+        def record() -> None:
+            stored = self.store.append(self._record.id, event, expected_version=seen, key=key)
+            if stored.position != seen or stored.event != event:  # the same key, sent twice at the same time
+                raise _Repeated
+
+        try:
+            session.take(event, record)
+        except _Repeated:
+            assert key is not None
+            self._made_before(kind, given, key)
+
+    def _made_before(self, kind: str, given: Mapping[str, Any], key: str) -> bool:
+        """Whether a change with this key is in the log; refused where it was another change."""
+        stored = self.store.keyed(self._record.id, key)
+        if stored is None:
+            return False
+        self.refresh()
+        event = stored.event
+        if event.kind != kind or not all(_same(name, value, getattr(event, name)) for name, value in given.items()):
+            raise InvalidInput("key", key, f"a new key: with this one, someone has already {in_words(event)}")
+        return True
+
+
+class _Repeated(Exception):
+    """The store knew the key already."""
+
+
+def _same(field: str, given: Any, recorded: Any) -> bool:
+    if not isinstance(recorded, tuple):
+        return bool(given == recorded)
+    values = numbers(field, given, len(recorded))
+    if field == "query":  # a point is recorded in single precision
+        return all(abs(one - two) <= 1e-6 * max(1.0, abs(two)) for one, two in zip(values, recorded, strict=True))
+    return values == recorded

@@ -1,0 +1,116 @@
+"""What can happen in a session: the entries of its log, which is only ever appended to.
+
+Everything else about a session is derived from these. They are plain data, checked when they are read,
+and carry the version of their own format. No torch here: a program that only stores events starts fast.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import Annotated, Any, Literal, final
+
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
+
+from cicpe.errors import SessionError
+
+Point = Annotated[tuple[float, ...], Field(min_length=1)]
+"""Finite numbers, one a coordinate. Single-precision numbers survive the way through JSON exactly."""
+
+
+class _Event(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    format: Literal[1] = 1
+    """Version of this record's fields; a later format gets another number and is read beside this one."""
+
+
+@final
+class Told(_Event):
+    """A query that the session asked for, and what was observed there."""
+
+    kind: Literal["told"] = "told"
+    query: Point
+    observation: Point
+
+
+@final
+class Attached(_Event):
+    """A query that was made elsewhere, and what was observed there."""
+
+    kind: Literal["attached"] = "attached"
+    query: Point
+    observation: Point
+
+
+@final
+class Corrected(_Event):
+    """Another observation for a step of the history: the old one was wrong. The log keeps both."""
+
+    kind: Literal["corrected"] = "corrected"
+    step: int = Field(ge=1)
+    """Counted from 1, as the history is."""
+    observation: Point
+
+
+@final
+class Skipped(_Event):
+    """A query that cannot be made; another is asked for."""
+
+    kind: Literal["skipped"] = "skipped"
+    query: Point
+    reason: str = ""
+
+
+@final
+class Undone(_Event):
+    """The last entry that still counted no longer does."""
+
+    kind: Literal["undone"] = "undone"
+    position: int = Field(ge=0)
+    """Where in the log that entry is, counted from 0."""
+
+
+Event = Told | Attached | Corrected | Skipped | Undone
+
+_READER: TypeAdapter[Event] = TypeAdapter(Annotated[Event, Field(discriminator="kind")])
+
+
+def read_event(data: Any) -> Event:
+    """An event from its JSON object; pydantic's ValidationError says what is wrong with another."""
+    return _READER.validate_python(data)
+
+
+def in_force(events: Iterable[Event], before: Sequence[int] = (), start: int = 0) -> tuple[int, ...]:
+    """Positions of the entries of a log that count: those that were not undone, without the undoing itself.
+
+    Args:
+        events: A log, or what comes after its first ``start`` entries.
+        before: Positions in force among those first entries.
+        start: How many those are.
+    """
+    positions = list(before)
+    for position, event in enumerate(events, start=start):
+        if not isinstance(event, Undone):
+            positions.append(position)
+        elif positions and positions[-1] == event.position:
+            positions.pop()
+        else:
+            raise SessionError(f"entry {position} of the log undoes entry {event.position}, which is not the last one")
+    return tuple(positions)
+
+
+def in_words(event: Event) -> str:
+    """One line about an event."""
+    match event:
+        case Told():
+            return f"told {_numbers(event.observation)} at {_numbers(event.query)}"
+        case Attached():
+            return f"attached {_numbers(event.observation)} at {_numbers(event.query)}"
+        case Corrected():
+            return f"corrected step {event.step} to {_numbers(event.observation)}"
+        case Skipped():
+            return f"skipped {_numbers(event.query)}" + (f": {event.reason}" if event.reason else "")
+        case Undone():
+            return f"undid entry {event.position}"
+
+
+def _numbers(values: Sequence[float]) -> str:
+    return "(" + ", ".join(f"{value:.6g}" for value in values) + ")"

@@ -1,0 +1,73 @@
+"""What a session says of itself, as plain data: for the command line, a server and an export. No torch here."""
+
+from dataclasses import dataclass
+from typing import Literal, final
+
+from pydantic import BaseModel, ConfigDict
+
+ReasonCode = Literal["unsure", "confident", "horizon"]
+Source = Literal["told", "attached"]
+
+
+@final
+@dataclass(frozen=True)
+class Reason:
+    """Why a session goes on or has stopped."""
+
+    code: ReasonCode
+    """unsure: it goes on; confident: the stop rule is met; horizon: it has made every query that it can."""
+    words: str
+
+
+@final
+@dataclass(frozen=True)
+class Step:
+    """One query and what was observed there."""
+
+    query: tuple[float, ...]
+    observation: tuple[float, ...]
+    source: Source = "told"
+    """Whether the session asked for it (told) or it was measured elsewhere (attached)."""
+    first_observation: tuple[float, ...] | None = None
+    """What was recorded at first, where it was corrected later."""
+
+
+@final
+@dataclass(frozen=True)
+class Skip:
+    """A query that could not be made, and why."""
+
+    query: tuple[float, ...]
+    reason: str
+
+
+@final
+class Status(BaseModel):
+    """Everything derived from a session's log at one version of it."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    version: int
+    """Length of the log."""
+    epsilon: float
+    delta: float
+    step: int
+    """Number of the open query; of the last step, where the session has stopped."""
+    query: tuple[float, ...] | None
+    """The open query; null where the session has stopped."""
+    stopped: bool
+    truncated: bool
+    """Whether it stopped at the horizon, short of the confidence that was asked for."""
+    reason: Reason
+    confidence: float
+    recommendation: tuple[float, ...]
+    std: tuple[float, ...]
+    credible_region: tuple[tuple[float, float], ...]
+    expected_remaining_queries: float | None
+    attached: int
+    """Steps that were measured elsewhere."""
+    corrected: int
+    """Steps whose observation was corrected."""
+    skipped: int
+    """Queries that could not be made."""
+    history: tuple[Step, ...]

@@ -1,0 +1,124 @@
+"""The interface of a store, its records and its errors."""
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Literal, Protocol, final
+
+from pydantic import BaseModel, ConfigDict
+
+from cicpe.errors import CicpeError, InvalidInput, SessionError
+from cicpe.sessions.events import Event, in_words
+
+StopName = Literal["confidence", "bellman"]
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+KEY_LENGTH = 200
+
+
+class StoreError(CicpeError):
+    """A store cannot be reached, read or written. What was acknowledged before is still there."""
+
+
+class _Record(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+
+@final
+class CampaignRecord(_Record):
+    """A campaign without its events. Only ``version`` ever changes."""
+
+    id: str
+    name: str
+    model: str
+    """A name in the zoo, or a model's folder."""
+    model_sha256: str
+    epsilon: float
+    delta: float
+    seed: int
+    stop: StopName
+    context: Mapping[str, float]
+    created: str
+    """UTC, ISO 8601."""
+    version: int
+    """How many events there are."""
+
+
+@final
+class StoredEvent(_Record):
+    """An event and its place in a campaign's log."""
+
+    position: int
+    """Counted from 0."""
+    event: Event
+    key: str | None
+    """What the client called it, so that sending it again does not add it again."""
+    at: str
+    """UTC, ISO 8601."""
+
+
+class Conflict(SessionError):
+    """Someone else changed the campaign in the meantime: nothing was recorded."""
+
+    def __init__(self, name: str, expected: int, since: Sequence[StoredEvent], version: int) -> None:
+        news = "; ".join(in_words(stored.event) for stored in since) or "nothing"
+        super().__init__(
+            f"campaign {name} is at version {version}, not {expected}; nothing was recorded. "
+            f"Since then: {news}. Look at the open query again before going on"
+        )
+        self.expected, self.since, self.version = expected, tuple(since), version
+
+
+class Store(Protocol):
+    """Campaigns and their logs. Safe for several threads, processes and machines at once.
+
+    What a method that writes has returned from is on the disk. A log is only ever appended to.
+    """
+
+    def create(
+        self,
+        *,
+        name: str,
+        model: str,
+        model_sha256: str,
+        epsilon: float,
+        delta: float,
+        seed: int = 0,
+        stop: StopName = "confidence",
+        context: Mapping[str, float] | None = None,
+        events: Sequence[Event] = (),
+    ) -> CampaignRecord:
+        """A new campaign, with a log to begin with (that of another, say). Its name must be free."""
+
+    def campaigns(self) -> list[CampaignRecord]:
+        """Every campaign, oldest first."""
+
+    def find(self, campaign: str) -> CampaignRecord:
+        """A campaign by its name, its id, or the beginning of its id (four letters or more)."""
+
+    def events(self, campaign_id: str, since: int = 0) -> list[StoredEvent]:
+        """The log from a position on."""
+
+    def keyed(self, campaign_id: str, key: str) -> StoredEvent | None:
+        """The event that was sent with a key."""
+
+    def append(self, campaign_id: str, event: Event, *, expected_version: int, key: str | None = None) -> StoredEvent:
+        """Adds an event to a log of the expected length, or raises Conflict.
+
+        Where an event with this key is there already, nothing is added and that event is returned.
+        """
+
+    def close(self) -> None:
+        """Lets go of its connections."""
+
+
+def check_name(name: str) -> str:
+    """A campaign's name: what can be typed without quotes."""
+    if not NAME.fullmatch(name):
+        raise InvalidInput("name", name, "1 to 64 letters, digits, dots, dashes or underscores, no dash or dot first")
+    return name
+
+
+def check_key(key: str | None) -> str | None:
+    """An idempotency key."""
+    if key is not None and not 1 <= len(key) <= KEY_LENGTH:
+        raise InvalidInput("key", key, f"1 to {KEY_LENGTH} letters")
+    return key

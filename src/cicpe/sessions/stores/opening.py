@@ -1,0 +1,37 @@
+"""Which store a text means. The database packages are imported only once a store is opened."""
+
+import os
+from pathlib import Path
+
+from cicpe.errors import InvalidInput
+from cicpe.sessions.stores.base import Store, StoreError
+
+POSTGRES = ("postgresql", "postgres", "postgresql+psycopg")
+
+
+def default_store() -> str:
+    """``CICPE_STORE``, or a file in the user's data directory."""
+    given = os.environ.get("CICPE_STORE")
+    if given:
+        return given
+    home = os.environ.get("XDG_DATA_HOME") or "~/.local/share"
+    return str(Path(home).expanduser() / "cicpe" / "campaigns.db")
+
+
+def open_store(place: str | Path | None = None) -> Store:
+    """The store at a file, a ``sqlite:///FILE`` or a ``postgresql://...`` address; its tables are made if missing."""
+    text = str(place) if place is not None else default_store()
+    kind, address, rest = text.partition("://")
+    try:
+        if not address or kind == "sqlite":
+            from cicpe.sessions.stores.sqlite import open_sqlite
+
+            return open_sqlite(Path(rest.removeprefix("/") if address else text).expanduser())
+        if kind in POSTGRES:
+            from cicpe.sessions.stores.postgres import open_postgres
+
+            return open_postgres(f"postgresql+psycopg://{rest}")
+    except ModuleNotFoundError as error:
+        extra = "postgres" if error.name and error.name.startswith("psycopg") else "store"
+        raise StoreError(f"{error.name} is missing: install it with  pip install 'cicpe[{extra}]'") from None
+    raise InvalidInput("store", text, "a file, sqlite:///FILE, or postgresql://USER@HOST/DATABASE")

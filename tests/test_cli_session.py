@@ -1,0 +1,236 @@
+"""``cicpe session``: a whole campaign by its commands, two people at it, bad input, and what it imports."""
+
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from cicpe.cli.main import main
+from cicpe.cli.session_view import gauge, strip
+
+NEW = ["session", "new", "binary-search-6d", "--epsilon", "0.2", "--delta", "0.1"]
+
+
+class Done(NamedTuple):
+    """How a command ended."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> dict[str, Any]:
+        document: dict[str, Any] = json.loads(self.out)
+        return document
+
+
+Run = Callable[..., Done]
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A user of our own."""
+    monkeypatch.delenv("CICPE_STORE", raising=False)
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    return tmp_path
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str]) -> Run:
+    def in_process(*words: object) -> Done:
+        capsys.readouterr()
+        code = main([str(word) for word in words])
+        return Done(code, *capsys.readouterr())
+
+    return in_process
+
+
+@pytest.fixture
+def session(run: Run) -> Run:
+    """A command of ``cicpe session`` on a campaign that has begun."""
+    assert run(*NEW, "--name", "titan").code == 0
+    return lambda *words: run("session", *words)
+
+
+def truth(query: list[float]) -> list[str]:
+    """The answers of a hidden point without lies."""
+    return ["1" if value < 0.25 else "-1" for value in query]
+
+
+def test_a_whole_campaign(session: Run, home: Path) -> None:
+    first = session("ask", "--json").json
+    assert (first["campaign"], first["step"], first["stopped"]) == ("titan", 1, False)
+    assert session("ask", "--json").json == first
+    for _ in range(40):
+        asked = session("ask", "--json")
+        if asked.code:
+            break
+        told = session("tell", *truth(asked.json["query"]), "--json")
+        assert told.code == 0
+    assert (asked.code, asked.json["query"], asked.json["stopped"]) == (1, None, True)
+    assert asked.json["reason"]["code"] == "confident"
+    assert asked.json["recommendation"] == pytest.approx([0.25] * 6, abs=0.2)
+    assert "has stopped" in session("ask").out
+    refused = session("tell", *"111111")
+    assert refused.code == 2
+    assert "has stopped" in refused.err
+    shown = session("status").out
+    assert "titan" in shown
+    assert "x6" in shown
+    assert "confidence  [###" in shown
+    assert (home / "data" / "cicpe" / "campaigns.db").exists()
+
+
+def test_every_kind_of_change(session: Run) -> None:
+    assert session("tell", "1,-1,1", "1 -1", "-1e0").code == 0
+    assert session("tell", *"111111", "--key", "monday").code == 0
+    again = session("tell", *"111111", "--key", "monday")
+    assert (again.code, "nothing was added" in again.err) == (0, True)
+    assert session("correct", 2, -1, 1, 1, 1, 1, 1).code == 0
+    before = session("ask", "--json").json
+    skipped = session("skip", "the valve stuck", "--json").json
+    assert skipped["query"] != before["query"]
+    undone = session("undo", "--json").json
+    assert undone["query"] == before["query"]
+    assert session("attach", "-0.5,0,0,0,0,0.5", "1,1,1,1,1,-1").code == 0
+    shown = session("status").out
+    assert "corrected, was 1 1 1 1 1 1" in shown
+    assert "attached" in shown
+    whole = session("status", "--json").json
+    assert [step["source"] for step in whole["history"]] == ["told", "told", "attached"]
+    assert whole["history"][0]["observation"] == [1, -1, 1, 1, -1, -1]
+    assert (whole["version"], whole["corrected"], whole["attached"], whole["skipped"]) == (6, 1, 1, 0)
+    log = session("log")
+    assert log.out.count("undone") == 1
+    assert "the valve stuck" in log.out
+    kinds = [entry["event"]["kind"] for entry in session("log", "--json").json["events"]]
+    assert kinds == ["told", "told", "corrected", "skipped", "undone", "attached"]
+
+
+def test_an_export_has_everything(session: Run, home: Path) -> None:
+    session("tell", *"111111")
+    document = session("export").json
+    assert document["campaign"]["model"] == "binary-search-6d"
+    assert document["model_sha256"] == document["campaign"]["model_sha256"]
+    assert [event["kind"] for event in document["events"]] == ["told"]
+    assert document["status"]["query"] == session("ask", "--json").json["query"]
+    assert session("export", "--out", home / "e.json").code == 0
+    assert json.loads((home / "e.json").read_text()) == document
+
+
+def test_which_campaign_is_meant(session: Run, run: Run) -> None:
+    assert run(*NEW).code == 0
+    second = run(*NEW, "--seed", 3, "--noise", 0.05, "--json").json
+    assert second["campaign"] == "binary-search-6d-2"
+    assert session("ask", "--json").json["id"] == second["id"]  # the last one used
+    assert session("ask", "-c", "titan", "--json").json["campaign"] == "titan"
+    assert session("ask", "--json").json["campaign"] == "titan"
+    assert session("ask", "-c", second["id"][:6], "--json").json["campaign"] == "binary-search-6d-2"
+    listed = session("list", "--json").json
+    assert [one["name"] for one in listed["campaigns"]] == ["titan", "binary-search-6d", "binary-search-6d-2"]
+    assert listed["campaigns"][2]["context"] == {"noise": 0.05}
+    assert listed["last"] == second["id"]
+    assert session("list").out.count("*") == 1
+    wrong = session("ask", "-c", "vanadium")
+    assert (wrong.code, "titan" in wrong.err) == (2, True)
+    taken = run(*NEW, "--name", "titan")
+    assert (taken.code, "name = 'titan'" in taken.err) == (2, True)
+
+
+def test_a_store_of_ones_own(run: Run, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert run(*NEW, "--store", home / "mine.db").code == 0
+    assert run("session", "ask").code == 2  # the default store is empty
+    assert run("session", "ask", "--store", home / "mine.db").code == 0
+    monkeypatch.setenv("CICPE_STORE", f"sqlite:///{home / 'mine.db'}")
+    assert run("session", "ask").code == 0
+
+
+def test_two_people_at_one_campaign(session: Run, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    session("ask")
+    with monkeypatch.context() as someone:
+        someone.setenv("XDG_STATE_HOME", str(home / "someone else"))
+        session("ask")
+        assert session("tell", *"111111").code == 0
+    conflict = session("tell", *"111111")
+    assert conflict.code == 2
+    assert "version 1, not 0" in conflict.err
+    assert "told (1, 1, 1, 1, 1, 1)" in conflict.err
+    assert session("log", "--json").json["events"][1:] == []
+    session("ask")
+    assert session("tell", *"111111").code == 0
+    assert session("tell", *"111111", "--version", 1).code == 2
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["tell", "1"], "observation = [1.0]"),
+        (["tell", "1", "nan", "1", "1", "1", "1"], "observation"),
+        (["tell", "1", "-inf", "1", "1", "1", "1"], "finite numbers"),
+        (["tell", "1", "up", "1", "1", "1", "1"], "observation = 'up'"),
+        (["tell", "--jsn", "1"], "--jsn"),
+        (["tell"], "VALUE"),
+        (["correct", "1", "1"], "step = 1"),
+        (["correct", "first", "1"], "not a whole number"),
+        (["attach", "0,0", "1,1,1,1,1,1"], "query"),
+        (["attach", "9,0,0,0,0,0", "1,1,1,1,1,1"], "query"),
+        (["undo"], "nothing to undo"),
+        (["new", "binary-search-6d", "--epsilon", "9", "--delta", "0.1"], "epsilon"),
+        (["new", "binary-search-6d", "--epsilon", "0.2", "--delta", "0.1", "--stop", "soon"], "stop"),
+        (["new", "binary-search-6d", "--epsilon", "0.2", "--delta", "0.1", "--context", "noise"], "context"),
+        (["new", "binary-search-6d", "--epsilon", "0.2", "--delta", "0.1", "--context", "heat=3"], "heat"),
+        (["new", "binary-search-6d", "--epsilon", "0.2", "--delta", "0.1", "--name", "a b"], "name"),
+        (["new", "nothing", "--epsilon", "0.2", "--delta", "0.1"], "model"),
+        (["list", "--store", "mysql://x"], "store"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_bad_input_is_one_line_and_changes_nothing(session: Run, words: list[str], message: str) -> None:
+    before = session("list", "--json").out
+    done = session(*words)
+    assert done.code == 2
+    assert message in done.err
+    assert "Traceback" not in done.err
+    assert done.out == ""
+    assert session("list", "--json").out == before
+
+
+def test_a_model_that_changed_is_refused(run: Run, home: Path) -> None:
+    from cicpe import zoo
+
+    folder = home / "model"
+    shutil.copytree(zoo.folder("binary-search-6d"), folder)
+    assert run("session", "new", folder, "--epsilon", 0.2, "--delta", 0.1).code == 0
+    assert run("session", "tell", *"111111").code == 0
+    shutil.rmtree(folder)
+    shutil.copytree(zoo.folder("binary-search-8d"), folder)
+    changed = run("session", "tell", *"111111")
+    assert changed.code == 2
+    assert "sha256" in changed.err
+
+
+def test_what_was_seen_is_shown_without_the_model(session: Run, home: Path) -> None:
+    code = (
+        "import sys; from cicpe.cli.main import main\n"
+        "for words in (['ask'], ['list'], ['log']):\n"
+        "    assert main(['session', *words]) == 0\n"
+        "assert 'torch' not in sys.modules\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    (home / "state" / "cicpe" / "sessions.json").write_text("{broken")
+    assert session("ask", "--json").json["step"] == 1  # the only campaign there is, and the model again
+
+
+def test_bars() -> None:
+    assert gauge(0.0, 1.0).count("#") == 0
+    assert gauge(1.0, 0.9).count("#") == 40
+    assert strip(0.0, 0.5, 1.0, (0.0, 1.0)) == "=" * 20 + "o" + "=" * 20
+    assert strip(-5.0, -5.0, -4.0, (0.0, 1.0)) == "o" + "." * 40
+    assert strip(1.0, 1.0, 1.0, (1.0, 1.0)).count("o") == 1
