@@ -45,7 +45,7 @@ def episodes(n: int, seed: int, prefixes: int = 12) -> tuple[Tensor, Tensor]:
 
 
 def chosen(success: Tensor, confidence: Tensor) -> tuple[Cell | None, ...]:
-    return thresholds._choose(success, confidence_stops(confidence), KAPPAS, 0.05)
+    return thresholds.choose_cells(success, confidence_stops(confidence), KAPPAS, 0.05)
 
 
 def accuracy_by_kappa(shift: float) -> dict[float, float]:
@@ -74,7 +74,7 @@ def test_the_chosen_threshold_keeps_its_promise(shift: float, monkeypatch: pytes
         success, logit = episodes(400, seed)
         stops = confidence_stops(torch.sigmoid(logit + shift))[::8]
         for alpha in broken:
-            cell = thresholds._choose(success, stops, KAPPAS[::8], alpha)[COLUMN]
+            cell = thresholds.choose_cells(success, stops, KAPPAS[::8], alpha)[COLUMN]
             assert cell is not None
             broken[alpha] += truth[cell.threshold] < 0.9
     # At most 5 % of calibrations may promise too much.
@@ -128,10 +128,10 @@ def test_the_tests_end_at_the_first_failure() -> None:
     success = torch.arange(n)[:, None] < accuracy * n
     stops = [torch.full((n,), column) for column in range(5)]
     values = torch.tensor([0.9, 0.8, 0.7, 0.6, 0.5])
-    cell = thresholds._choose(success, stops, values, 0.05)[COLUMN]
+    cell = thresholds.choose_cells(success, stops, values, 0.05)[COLUMN]
     assert cell == Cell(pytest.approx(0.8), 0.97, 1.0)
     # The last that passes would have been 0.5; nothing passes where the first fails.
-    assert thresholds._choose(success[:, [2, 0]], stops[:2], values[:2], 0.05)[COLUMN] is None
+    assert thresholds.choose_cells(success[:, [2, 0]], stops[:2], values[:2], 0.05)[COLUMN] is None
 
 
 def test_the_bound_is_exact() -> None:
@@ -140,7 +140,7 @@ def test_the_bound_is_exact() -> None:
         column = DELTAS.index(delta)
         for correct in range(n + 1):
             success = (torch.arange(n) < correct)[:, None]
-            cell = thresholds._choose(success, [torch.zeros(n, dtype=torch.long)], torch.tensor([0.9]), 0.05)[column]
+            cell = thresholds.choose_cells(success, [torch.zeros(n, dtype=torch.long)], torch.tensor([0.9]), 0.05)[column]
             bound = 0.0 if correct == 0 else beta.ppf(0.05, correct, n - correct + 1)
             assert (cell is not None) == (bound >= 1 - (1 - thresholds.MARGIN) * delta)
 

@@ -1,6 +1,7 @@
 """A trained model: frozen networks, what they were trained for, and their calibrated thresholds.
 
-On disk it is a folder of ``config.json``, ``weights.safetensors``, ``calibration.json`` and ``card.md``.
+On disk it is a folder of ``config.json``, ``weights.safetensors``, ``calibration.json`` and ``card.md``, and
+where an alarm was fitted ``alarm.json`` and ``alarm.safetensors``.
 Nothing in it is executable, and every file is written whole or not at all.
 """
 
@@ -18,7 +19,9 @@ from safetensors.torch import save as save_tensors
 
 from cicpe._version import __version__
 from cicpe.agents.actors import make_actor
+from cicpe.agents.alarm import Alarm, AlarmConfig, AlarmTables
 from cicpe.agents.core import Core, CoreAgent
+from cicpe.agents.foreseers import make_alarm
 from cicpe.agents.likelihood import LearnedLikelihood
 from cicpe.agents.network_core import NetworkCore
 from cicpe.agents.particle_core import ParticleCore
@@ -28,6 +31,7 @@ from cicpe.errors import CicpeError, InvalidInput, ModelError
 from cicpe.files import write_atomic, write_json
 from cicpe.networks.base import Config, Dims
 from cicpe.networks.network import Network
+from cicpe.networks.predictive import foresight_config
 from cicpe.networks.scaling import Scaling
 from cicpe.problems import Problem, ProblemSpec
 from cicpe.sessions.session import Session
@@ -36,6 +40,8 @@ from cicpe.training.config import ParticleTraining, TrainingConfig
 
 FORMAT = "cicpe-model-1"
 WEIGHTS, CALIBRATION = "weights.safetensors", "calibration.json"
+ALARM, ALARM_WEIGHTS = "alarm.json", "alarm.safetensors"
+ALARM_CARD = "\nIts alarm (is this history one of the prior's?) ranks histories among {} prior episodes.\n"
 NEVER = ConfidenceStop(lambda context: torch.full((len(context),), 2.0))
 """No confidence reaches 2."""
 
@@ -93,6 +99,8 @@ class Model:
     core: Core
     description: Description
     calibration: Calibration
+    alarm: Alarm | None = None
+    """Says whether a history looks like the prior's; None where none was fitted (``cicpe.fit_alarm``)."""
 
     @property
     def problem(self) -> Problem:
@@ -106,11 +114,11 @@ class Model:
         training = self.description.training
         minimum = training.minimum_time if isinstance(training, TrainingConfig) else 0
         rule: StopRule = ConfidenceStop(threshold) if stop == "confidence" else BellmanStop(threshold, minimum)
-        return CoreAgent(self.core, rule, epsilon, stop_epsilon, self.calibration.scale)
+        return CoreAgent(self.core, rule, epsilon, stop_epsilon, self.calibration.scale, self.alarm)
 
     def unstopped(self, epsilon: float) -> CoreAgent:
         """The same agent without a stop rule: it makes every query that it may."""
-        return CoreAgent(self.core, NEVER, epsilon, epsilon, self.calibration.scale)
+        return CoreAgent(self.core, NEVER, epsilon, epsilon, self.calibration.scale, self.alarm)
 
     def session(
         self, epsilon: float, delta: float, *, seed: int = 0, stop: StopName = "confidence", **context: float
@@ -190,6 +198,11 @@ class Model:
         """Writes the model's folder. ``config.json`` comes last: with it, the folder is complete."""
         path = Path(folder)
         files = {WEIGHTS: self.weights(), CALIBRATION: (self.calibration.model_dump_json() + "\n").encode()}
+        if self.alarm is not None:
+            files[ALARM] = (self.alarm.config.model_dump_json() + "\n").encode()
+            files[ALARM_WEIGHTS] = save_tensors(
+                {key: value.contiguous() for key, value in self.alarm.tables.state_dict().items()}
+            )
         hashes = {name: hashlib.sha256(data).hexdigest() for name, data in files.items()}
         try:
             for name, data in files.items():
@@ -215,6 +228,7 @@ class Model:
             f"seed {about.seed}: {about.updates} updates, {about.minutes:.1f} minutes on {about.threads} thread(s).\n\n"
             f"Thresholds were chosen on {self.calibration.episodes} held-out episodes "
             f"(exact binomial bound, alpha {self.calibration.alpha:g}).\n"
+            + ("" if self.alarm is None else ALARM_CARD.format(self.alarm.config.ranked * len(self.alarm.config.knots)))
         )
 
     @classmethod
@@ -224,7 +238,8 @@ class Model:
         description = _parsed(path / "config.json", _bytes(path / "config.json"), Description)
         if description.format != FORMAT:
             raise ModelError(f"{path} has format {description.format!r}; this version reads {FORMAT!r}")
-        files = {name: _bytes(path / name) for name in (WEIGHTS, CALIBRATION)}
+        alarmed = {ALARM, ALARM_WEIGHTS} & set(description.files)
+        files = {name: _bytes(path / name) for name in (WEIGHTS, CALIBRATION, *sorted(alarmed))}
         for name, expected in description.files.items():
             if name not in files or hashlib.sha256(files[name]).hexdigest() != expected:
                 raise ModelError(
@@ -234,13 +249,28 @@ class Model:
         calibration = _parsed(path / CALIBRATION, files[CALIBRATION], Calibration)
         if len(calibration.knots) > 1 and not description.context_names:
             raise ModelError(f"{path / CALIBRATION} has thresholds for a context, which this model does not know")
-        return cls(_core(path, description, files[WEIGHTS]), description, calibration)
+        core = _core(path, description, files[WEIGHTS])
+        return cls(core, description, calibration, _alarm(path, files, core) if alarmed else None)
 
 
 def _identity(description: Description) -> str:
     """What decides an agent of particles beside its weights, as JSON."""
     about = description.model_dump(mode="json", include={"problem", "problem_options", "training", "horizon"})
     return json.dumps(about, sort_keys=True)
+
+
+def _alarm(path: Path, files: dict[str, bytes], core: Core) -> Alarm:
+    """The saved alarm of a core."""
+    if not files.keys() >= {ALARM, ALARM_WEIGHTS}:
+        raise ModelError(f"{path / 'config.json'} names one of {ALARM} and {ALARM_WEIGHTS}, and needs both")
+    config = _parsed(path / ALARM, files[ALARM], AlarmConfig)
+    wanted = foresight_config(core.network) if isinstance(core, NetworkCore) else None
+    if config.foresight != wanted or config.horizon != core.horizon:
+        raise ModelError(f"{path / ALARM} is the alarm of another model")
+    with torch.device("meta"):
+        tables = AlarmTables(config)
+    _fill(tables, path / ALARM_WEIGHTS, files[ALARM_WEIGHTS])
+    return make_alarm(config, tables.eval().requires_grad_(False), core)
 
 
 def _core(path: Path, description: Description, weights: bytes) -> Core:
@@ -268,7 +298,7 @@ def _core(path: Path, description: Description, weights: bytes) -> Core:
 def network_core(network: Network, training: TrainingConfig, horizon: int) -> NetworkCore:
     """A trained network with the actor rule that it was trained with."""
     actor = make_actor(training.actor, network.query_space, network.answer_space, network, training.aim)
-    return NetworkCore(network, actor, horizon)
+    return NetworkCore(network, actor, horizon, training.shaped)
 
 
 def _network(path: Path, description: Description, training: TrainingConfig) -> Network:

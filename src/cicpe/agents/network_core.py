@@ -22,6 +22,8 @@ class NetworkCore(Core):
     network: Network
     actor: Actor
     horizon: int
+    shaped: bool = False
+    """Whether the critic values a query by what it gains over stopping now."""
     has_go_values: bool = True
 
     @property
@@ -54,7 +56,7 @@ class NetworkCore(Core):
                 features = network.goal_features(state, belief, torch.full((n,), epsilon))
                 twins = torch.sigmoid(network.stop_logits(belief, features)[:, 0])
                 confidence.append(twins.mean(dim=-1))
-                stop_value.append(twins.amin(dim=-1))
+                stop_value.append(torch.zeros(n) if self.shaped else twins.amin(dim=-1))
                 for c, cost in enumerate(costs):
                     values = network.go_values(state, belief, features, query[:, None], cost)
                     go_value[e, c] = values[:, 0].amin(dim=-1)

@@ -7,7 +7,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from cicpe.agents.base import Agent
-from cicpe.certification.thresholds import DELTAS, KAPPAS, Cell, _choose, confidence_stops
+from cicpe.certification.thresholds import DELTAS, KAPPAS, Cell, choose_cells, confidence_stops
 from cicpe.errors import InvalidInput
 from cicpe.problems import HiddenTasks, Problem
 
@@ -47,4 +47,4 @@ def choose_threshold(prefixes: Prefixes, epsilon: float, delta: float, alpha: fl
     if not safe:
         raise InvalidInput("delta", delta, f"at least {DELTAS[0]:g}")
     success = prefixes.loss_BT <= epsilon
-    return _choose(success, confidence_stops(prefixes.confidence_BT), KAPPAS, alpha)[safe[-1]]
+    return choose_cells(success, confidence_stops(prefixes.confidence_BT), KAPPAS, alpha)[safe[-1]]

@@ -27,7 +27,7 @@ from cicpe.errors import InvalidInput
 from cicpe.networks.base import Config
 from cicpe.problems import HiddenTasks, Problem
 
-StopName = Literal["confidence", "bellman"]
+StopName = Literal["confidence", "bellman", "shaped"]
 DELTAS = (0.01, 0.02, 0.03, 0.05, 0.07, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4)
 KAPPAS = torch.sigmoid(torch.linspace(8.0, -1.0, 361))
 """Confidence thresholds, from the safest down."""
@@ -294,7 +294,7 @@ def calibrate(
     by_confidence = _by_knot(study, episodes, seed, scale, (), knots)
     confidence = tuple(
         tuple(
-            _choose(records.loss[e] <= value, confidence_stops(records.confidence[e]), KAPPAS, alpha)
+            choose_cells(records.loss[e] <= value, confidence_stops(records.confidence[e]), KAPPAS, alpha)
             for e, value in enumerate(epsilons)
         )
         for _, records in by_confidence
@@ -328,7 +328,7 @@ def _bellman_table(
     some = max(knots, int(BELLMAN_SHARE * episodes))
     return tuple(
         tuple(
-            _choose(
+            choose_cells(
                 records.loss[e] <= epsilon,
                 [_first_true(records.bellman[e, c]) for c in range(len(costs))],
                 torch.tensor(costs),
@@ -340,7 +340,7 @@ def _bellman_table(
     )
 
 
-def _choose(success: Tensor, stops: list[Tensor], thresholds: Tensor, alpha: float) -> tuple[Cell | None, ...]:
+def choose_cells(success: Tensor, stops: list[Tensor], thresholds: Tensor, alpha: float) -> tuple[Cell | None, ...]:
     """For each delta, the last threshold before the first whose success bound falls below 1 - (1 - MARGIN) delta."""
     rows = torch.arange(len(success))
     correct = np.array([int(success[rows, stop].sum()) for stop in stops])
@@ -367,7 +367,7 @@ def _best_scale(study: Study, scales: tuple[float, ...], seed: int, episodes: in
     for scale in candidates:
         records = middle.play(episodes, seed, scale)
         success = records.loss[0] <= epsilon
-        cell = _choose(success, confidence_stops(records.confidence[0]), KAPPAS, alpha=0.5)[DELTAS.index(0.1)]
+        cell = choose_cells(success, confidence_stops(records.confidence[0]), KAPPAS, alpha=0.5)[DELTAS.index(0.1)]
         # A spread that never reaches it comes after every one that does, by how far it gets.
         reached = float(success[:, -1].float().mean())
         needed[scale] = cell.queries if cell is not None else study.core.horizon * (2 - reached)

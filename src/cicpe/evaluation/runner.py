@@ -25,6 +25,8 @@ class Outcomes(NamedTuple):
     recommendation: Float[Tensor, "episode answer"]
     seconds: float
     """Wall-clock of the whole batch."""
+    p_value: Float[Tensor, " episode"] | None = None
+    """The alarm's, at the end; None for agents without one."""
 
 
 def run_episodes(agent: Agent, hidden: HiddenTasks, rng: Generator) -> Outcomes:
@@ -35,6 +37,7 @@ def run_episodes(agent: Agent, hidden: HiddenTasks, rng: Generator) -> Outcomes:
     confidence = torch.zeros(n)
     stopped = torch.zeros(n, dtype=torch.bool)
     recommendation = torch.zeros(n, hidden.target.shape[-1])
+    p_value = None
     active = torch.arange(n)
     live, state = hidden, agent.begin(hidden.context)
     for t in range(agent.horizon + 1):
@@ -45,6 +48,10 @@ def run_episodes(agent: Agent, hidden: HiddenTasks, rng: Generator) -> Outcomes:
         confidence[done] = proposal.confidence[ending]
         recommendation[done] = proposal.recommendation[ending]
         stopped[done] = proposal.stop[ending]
+        odd = agent.p_value(state)
+        if odd is not None:
+            p_value = torch.ones(n) if p_value is None else p_value
+            p_value[done] = odd[ending]
         if bool(ending.all()):
             break
         keep = ~ending
@@ -54,10 +61,11 @@ def run_episodes(agent: Agent, hidden: HiddenTasks, rng: Generator) -> Outcomes:
         state = agent.observe(state, query, live.observe(query, rng))
     loss = hidden.loss(recommendation)
     seconds = time.perf_counter() - began
-    return Outcomes(queries, loss, confidence, stopped, hidden.context, recommendation, seconds)
+    return Outcomes(queries, loss, confidence, stopped, hidden.context, recommendation, seconds, p_value)
 
 
 def join_outcomes(parts: Sequence[Outcomes]) -> Outcomes:
     """Several batches as one."""
-    columns = [torch.cat(column) for column in list(zip(*parts, strict=True))[:-1]]
-    return Outcomes(*columns, sum(part.seconds for part in parts))  # type: ignore[call-arg, arg-type]
+    *columns, seconds, p_values = zip(*parts, strict=True)
+    p_value = None if p_values[0] is None else torch.cat(p_values)
+    return Outcomes(*map(torch.cat, columns), sum(seconds), p_value)  # type: ignore[call-arg, arg-type]

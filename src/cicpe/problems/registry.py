@@ -18,6 +18,7 @@ FAMILIES: Mapping[str, tuple[str, str]] = {
     "best-arm": ("cicpe.problems.best_arm", "BestArm"),
     "ackley": ("cicpe.problems.ackley", "Ackley"),
     "gp-max": ("cicpe.problems.gp_max", "GPMax"),
+    "gp-argmax": ("cicpe.problems.gp_argmax", "GPArgmax"),
 }
 """Registered name -> module and class. Imported when asked for."""
 

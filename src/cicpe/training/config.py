@@ -89,6 +89,9 @@ class TrainingConfig(Config):
     """K, for the sampled reward."""
     returns: Literal["lambda", "one-step"] = "lambda"
     """Continuation targets over the trajectory, or by one-step bootstraps."""
+    shaped: bool = False
+    """Let the continuation head learn the shaped value, gain of success less cost: its rule stops once that is not
+    positive, and needs no stop head."""
     trace: float = Field(default=0.95, ge=0, le=1)
     """lambda of the returns."""
     discount: float = Field(default=1.0, gt=0, le=1)
@@ -160,6 +163,8 @@ class TrainingConfig(Config):
             raise ValueError(
                 "polyak = None: one-step returns and sampled rewards need a target network; give a rate such as 0.01"
             )
+        if self.shaped and (self.returns != "lambda" or not self.run_past_stop or self.actor in ("td3", "search")):
+            raise ValueError("shaped = True: needs lambda returns, run_past_stop, and an actor that reads no values")
         if self.prefixes == "sampled" and self.returns == "lambda":
             raise ValueError("returns = 'lambda': sampled prefixes have no trajectory to sum over; use 'one-step'")
         if self.network.actor is not None and self.actor != "td3":

@@ -32,7 +32,7 @@ from cicpe.training import losses
 from cicpe.training.config import TrainingConfig
 from cicpe.training.cost import dual_cost, smooth_success
 from cicpe.training.replay import Replay, join, select_rows
-from cicpe.training.returns import lambda_returns, one_step_targets
+from cicpe.training.returns import lambda_returns, one_step_targets, shaped_returns
 from cicpe.training.rollout import Behaviour, StopTest, Trajectories, collect
 from cicpe.training.schedule import Budget, adapted_horizon, learning_rate
 
@@ -258,8 +258,10 @@ class Trainer:
         go_values = network.go_values(state, belief, features, taken, goal.cost)[:, :-1]
         going_on = (prefix[:, :-1] < batch.length[:, None]).float()
         with torch.no_grad():
-            if config.returns == "lambda":
-                go_now = go_values.amin(dim=-1)
+            go_now = go_values.amin(dim=-1)
+            if config.shaped:
+                target = shaped_returns(reward, go_now, goal.cost, config.trace)
+            elif config.returns == "lambda":
                 target = lambda_returns(stop_probability.amin(dim=-1), go_now, goal.cost, config.trace)
             else:
                 final = (prefix[:, :-1] == batch.length[:, None] - 1) & ~batch.stopped[:, None]

@@ -26,6 +26,26 @@ def lambda_returns(
     return torch.stack(targets[::-1], dim=1)
 
 
+def shaped_returns(
+    reward: Float[Tensor, "batch prefix"],
+    go: Float[Tensor, "batch step"],
+    cost: Float[Tensor, " batch"],
+    trace: float,
+) -> Float[Tensor, "batch step"]:
+    """Targets of the shaped continuation value, whose stop value is zero: no stop head is needed.
+
+    y_t = -c + r_{t+1} - r_t + S_{t+1},  S_T = 0,  and below the horizon
+    S_t = 0 if go_t <= 0, else (1 - lambda) go_t + lambda y_t.
+    """
+    value = torch.zeros(len(go))
+    targets = []
+    for t in range(go.shape[1] - 1, -1, -1):
+        target = value - cost + reward[:, t + 1] - reward[:, t]
+        targets.append(target)
+        value = torch.where(go[:, t] > 0, (1 - trace) * go[:, t] + trace * target, 0.0)
+    return torch.stack(targets[::-1], dim=1)
+
+
 def one_step_targets(
     reward: Float[Tensor, "batch prefix"],
     stop: Float[Tensor, "batch prefix"],
