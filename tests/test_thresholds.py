@@ -129,7 +129,9 @@ def test_the_tests_end_at_the_first_failure() -> None:
     stops = [torch.full((n,), column) for column in range(5)]
     values = torch.tensor([0.9, 0.8, 0.7, 0.6, 0.5])
     cell = thresholds.choose_cells(success, stops, values, 0.05)[COLUMN]
-    assert cell == Cell(pytest.approx(0.8), 0.97, 1.0)
+    assert cell is not None
+    assert cell[:3] == (pytest.approx(0.8), 0.97, 1.0)
+    assert (cell.risky, cell.share) == (pytest.approx(0.7), pytest.approx(0.1 / 0.17))
     # The last that passes would have been 0.5; nothing passes where the first fails.
     assert thresholds.choose_cells(success[:, [2, 0]], stops[:2], values[:2], 0.05)[COLUMN] is None
 
@@ -140,7 +142,9 @@ def test_the_bound_is_exact() -> None:
         column = DELTAS.index(delta)
         for correct in range(n + 1):
             success = (torch.arange(n) < correct)[:, None]
-            cell = thresholds.choose_cells(success, [torch.zeros(n, dtype=torch.long)], torch.tensor([0.9]), 0.05)[column]
+            cell = thresholds.choose_cells(success, [torch.zeros(n, dtype=torch.long)], torch.tensor([0.9]), 0.05)[
+                column
+            ]
             bound = 0.0 if correct == 0 else beta.ppf(0.05, correct, n - correct + 1)
             assert (cell is not None) == (bound >= 1 - (1 - thresholds.MARGIN) * delta)
 
@@ -392,3 +396,42 @@ def test_the_grid_of_thresholds_goes_from_the_safest_down() -> None:
     assert np.all(np.diff(KAPPAS.numpy()) < 0)
     assert float(KAPPAS[0]) > 0.999
     assert list(DELTAS) == sorted(DELTAS)
+
+
+# Time-sharing between two thresholds.
+
+
+def test_sharing_meets_one_minus_delta_exactly() -> None:
+    success, logit = episodes(200_000, seed=4)
+    cell = chosen(success[:20_000], torch.sigmoid(logit[:20_000]))[COLUMN]
+    assert cell is not None
+    assert cell.risky is not None
+    assert 0 < cell.share < 1
+    assert cell.risky < cell.threshold
+    stops = [thresholds._first_true(torch.sigmoid(logit) >= kappa) for kappa in (cell.threshold, cell.risky)]
+    rows = torch.arange(len(success))
+    safe, risky = (float(success[rows, stop].float().mean()) for stop in stops)
+    assert risky < safe
+    mixed = cell.share * safe + (1 - cell.share) * risky
+    # Standard error of the accuracies on the 20,000 episodes of the choice: 0.002.
+    assert mixed == pytest.approx(0.9, abs=0.008)
+    assert safe > 0.905
+
+
+def test_each_episode_draws_once() -> None:
+    row = (Cell(0.9, 0.93, 7.0, 0.5, 0.75),) * 3
+    table = make_table(confidence=((row,) * 3,) * 3)
+    drawn = table.threshold("confidence", 0.1, 0.1, make_rng())(torch.full((4000, 1), 2.0))
+    assert sorted(set(drawn.tolist())) == pytest.approx([0.5, 0.9])
+    assert float((drawn > 0.7).float().mean()) == pytest.approx(0.75, abs=0.03)
+    between = table.threshold("confidence", 0.1, 0.1, make_rng())(torch.full((4000, 1), 1.5))
+    assert float((between > 0.7).float().mean()) == pytest.approx(0.75, abs=0.03)
+    # Without a generator nothing is drawn.
+    assert at(table, 0.1, 0.1, *[2.0] * 10) == pytest.approx([0.9] * 10)
+
+
+def test_cells_saved_without_a_risky_threshold_are_read() -> None:
+    table = make_table()
+    data = table.model_dump(mode="json")
+    short = [[[None if cell is None else cell[:3] for cell in row] for row in rows] for rows in data["confidence"]]
+    assert Calibration.model_validate(data | {"confidence": short}) == table

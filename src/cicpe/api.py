@@ -1,10 +1,11 @@
 """The library in a few functions: train, load, evaluate."""
 
+import copy
 import json
 import math
 import time
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple, final
 
@@ -15,9 +16,13 @@ from cicpe import zoo
 from cicpe.agents.core import Core
 from cicpe.agents.likelihood import fit_likelihood
 from cicpe.agents.particle_core import ParticleCore
+from cicpe.certification.alarm_fit import KNOTS
+from cicpe.certification.alarm_fit import fit_alarm as fit_alarm_to
+from cicpe.certification.certificate import LEDGER, append_certificate
 from cicpe.certification.thresholds import Calibration, StopName, calibrate
 from cicpe.errors import InvalidInput
 from cicpe.evaluation.evaluate import Evaluation, evaluate_agent
+from cicpe.inspection import Inspector, Wanted
 from cicpe.model import Description, Model, network_core
 from cicpe.problems import HiddenTasks, Problem, make_problem, spec_of
 from cicpe.training.checkpoint import restore_checkpoint, save_checkpoint
@@ -42,8 +47,9 @@ class Watcher:
         on_iteration: Callable[[Trainer], None] = lambda trainer: None,
         on_look: Callable[[Look], None] = lambda look: None,
         on_calibration: Callable[[], None] = lambda: None,
+        on_certificate: Callable[[str], None] = lambda said: None,
     ) -> None:
-        self.on_choice, self.on_iteration = on_choice, on_iteration
+        self.on_choice, self.on_iteration, self.on_certificate = on_choice, on_iteration, on_certificate
         self.on_look, self.on_calibration = on_look, on_calibration
 
 
@@ -60,6 +66,8 @@ def train(
     resume: bool = False,
     checkpoint_seconds: float = 20.0,
     calibration_episodes: int = 32768,
+    certify_every: float | None = None,
+    certify_at: tuple[float, float] | None = None,
     settings: dict[str, Any] | None = None,
     watcher: Watcher | None = None,
 ) -> Model:
@@ -78,6 +86,9 @@ def train(
         checkpoint_seconds: How often a checkpoint is written.
         calibration_episodes: Held-out episodes for the stop thresholds, at least 100; fewer (down to a quarter)
             where a budget in minutes leaves no time for all.
+        certify_every: Test a checkpoint every so many minutes (or updates, as the budget is given). The run then
+            ends with the certified checkpoint that needs the fewest queries, if any passed.
+        certify_at: The (epsilon, delta) of those tests; the largest epsilon and 0.1 if not given.
         settings: Fields of ``TrainingConfig`` to override.
         watcher: Follows the run.
     """
@@ -95,40 +106,88 @@ def train(
     if folder is not None:
         _check_options(dict(spec.options))
     budget = Budget(minutes, updates)
+    run = _Run(problem, config, choice.recipe, seed, calibration_episodes)
     if isinstance(config, ParticleTraining):
+        if certify_every is not None:
+            raise InvalidInput("certify_every", certify_every, "none with particles: nothing is trained; use certify")
         made = _fitted(problem, config, budget, seed)
+        inspector = None
     else:
+        inspector = _inspector(run, budget, certify_every, certify_at, folder, watcher)
         identity = {"problem": spec.name, "options": dict(spec.options), "seed": seed, "updates": updates}
         identity["config"] = config.model_dump(mode="json")
-        made = _trained(problem, config, budget, seed, folder, resume, identity, checkpoint_seconds, watcher)
+        made = _trained(run, config, budget, folder, resume, identity, checkpoint_seconds, watcher, inspector)
 
+    if inspector is not None and inspector.best is not None:
+        model, certificate = inspector.best
+        if folder is not None:
+            model.save(folder)
+            append_certificate(folder / LEDGER, certificate)
+        return model
     watcher.on_calibration()
-    began = time.perf_counter()
     seconds = None if minutes is None else max(60 * minutes - made.seconds, 60 * minutes * CALIBRATION_SHARE)
-    calibration = _calibrated(made.core, problem, config, made.cost, calibration_episodes, seed + 1_000_003, seconds)
-    context = _context_limits(problem, seed)
-    description = Description(
-        problem=spec.name,
-        problem_options=dict(spec.options),
-        query_space=problem.query_space.to_json(),
-        answer_space=problem.answer_space.to_json(),
-        observation_dim=problem.observation_dim,
-        context_names=tuple(problem.context_names),
-        default_context=problem.default_context(),
-        context_low=tuple(context.amin(dim=0).tolist()),
-        context_high=tuple(context.amax(dim=0).tolist()),
-        recipe=choice.recipe,
-        training=config,
-        horizon=made.core.horizon,
-        seed=seed,
-        minutes=(made.seconds + time.perf_counter() - began) / 60,
-        updates=made.updates,
-        threads=torch.get_num_threads(),
-    )
-    model = Model(made.core, description, calibration)
+    model = run.model(made, calibration_episodes, seconds)
     if folder is not None:
         model.save(folder)
     return model
+
+
+@final
+@dataclass(frozen=True)
+class _Run:
+    """What is trained, and how a model is made of it."""
+
+    problem: Problem
+    config: TrainingConfig | ParticleTraining
+    recipe: str
+    seed: int
+    calibration_episodes: int
+
+    def model(self, made: "_Made", episodes: int, seconds: float | None) -> Model:
+        """Calibrates what training gave, and describes it."""
+        problem, spec, began = self.problem, spec_of(self.problem), time.perf_counter()
+        calibration = _calibrated(made.core, problem, self.config, made.cost, episodes, self.seed + 1_000_003, seconds)
+        context = HiddenTasks.draw(problem, 4096, torch.Generator().manual_seed(self.seed)).context
+        description = Description(
+            problem=spec.name,
+            problem_options=dict(spec.options),
+            query_space=problem.query_space.to_json(),
+            answer_space=problem.answer_space.to_json(),
+            observation_dim=problem.observation_dim,
+            context_names=tuple(problem.context_names),
+            default_context=problem.default_context(),
+            context_low=tuple(context.amin(dim=0).tolist()),
+            context_high=tuple(context.amax(dim=0).tolist()),
+            recipe=self.recipe,
+            training=self.config,
+            horizon=made.core.horizon,
+            seed=self.seed,
+            minutes=(made.seconds + time.perf_counter() - began) / 60,
+            updates=made.updates,
+            threads=torch.get_num_threads(),
+        )
+        return Model(made.core, description, calibration)
+
+
+def _inspector(
+    run: _Run,
+    budget: Budget,
+    every: float | None,
+    at: tuple[float, float] | None,
+    folder: Path | None,
+    watcher: Watcher,
+) -> Inspector | None:
+    if every is None:
+        return None
+    total = budget.minutes if budget.minutes is not None else float(budget.updates or 0)
+    if not 0 < every <= total:
+        raise InvalidInput("certify_every", every, f"above 0 and at most the budget of {total:g}, in its unit")
+    epsilon, delta = at or (run.config.epsilon[1], 0.1)
+    if not run.config.epsilon[0] <= epsilon <= run.config.epsilon[1]:
+        low, high = run.config.epsilon
+        raise InvalidInput("certify_at", at, f"an epsilon from {low:g} to {high:g}, the range that is trained for")
+    wanted = Wanted(epsilon, delta, max(1, int(total / every + 1e-9)))
+    return Inspector(wanted, run.seed, folder, watcher.on_certificate)
 
 
 class _Made(NamedTuple):
@@ -155,31 +214,54 @@ def _fitted(problem: Problem, config: ParticleTraining, budget: Budget, seed: in
 
 
 def _trained(
-    problem: Problem,
+    run: _Run,
     config: TrainingConfig,
     budget: Budget,
-    seed: int,
     folder: Path | None,
     resume: bool,
     identity: dict[str, Any],
     checkpoint_seconds: float,
     watcher: Watcher,
+    inspector: Inspector | None,
 ) -> _Made:
     """Networks, by the training loop; from the checkpoint in ``folder`` where it is to be resumed."""
     if budget.minutes is not None:
         budget = replace(budget, minutes=budget.minutes * (1 - CALIBRATION_SHARE))
-    trainer = Trainer(problem, config, budget, seed)
+    trainer = Trainer(run.problem, config, budget, run.seed)
     log = TrainingLog(folder)
     if folder is not None and resume and (folder / CHECKPOINT).exists():
         restore_checkpoint(trainer, folder / CHECKPOINT, identity)
         log.rewind(trainer.at.update)
+        if inspector is not None:
+            inspector.resume(trainer.progress)
     else:
         log.start()
         if folder is not None:
             (folder / CHECKPOINT).unlink(missing_ok=True)
-    _run(trainer, folder, identity, log, checkpoint_seconds, watcher)
-    # The trainer's own actor looks at the network in training, this one at the average that is deployed.
-    network = trainer.average.eval().requires_grad_(False)
+    written = time.perf_counter()
+    while trainer.progress < 1:
+        look = trainer.iterate()
+        log.losses(trainer.at.update, trainer.last_losses)
+        if look is not None:
+            log.look(look)
+            watcher.on_look(look)
+        watcher.on_iteration(trainer)
+        if inspector is not None:
+            inspector.inspect(
+                trainer.progress,
+                lambda: run.model(_made(trainer, config), run.calibration_episodes // 4, None),
+            )
+        if folder is not None and (time.perf_counter() - written > checkpoint_seconds or trainer.progress >= 1):
+            log.flush()
+            save_checkpoint(trainer, folder / CHECKPOINT, identity)
+            written = time.perf_counter()
+    log.close()
+    return _made(trainer, config)
+
+
+def _made(trainer: Trainer, config: TrainingConfig) -> _Made:
+    """The present state of a run, frozen. Its actor looks at the averaged network, which is what is deployed."""
+    network = copy.deepcopy(trainer.average).eval().requires_grad_(False)
     cost = config.cost if not config.dual_cost else (max(trainer.at.cost, 1e-6),) * 2
     return _Made(network_core(network, config, trainer.at.horizon), cost, trainer.at.update, trainer.at.seconds)
 
@@ -208,33 +290,6 @@ def _check_options(options: dict[str, Any]) -> None:
             json.dumps(value, allow_nan=False)
         except (TypeError, ValueError) as error:
             raise InvalidInput(name, value, f"numbers, text and lists, to be saved as JSON ({error})") from None
-
-
-def _context_limits(problem: Problem, seed: int) -> torch.Tensor:
-    return HiddenTasks.draw(problem, 4096, torch.Generator().manual_seed(seed)).context
-
-
-def _run(
-    trainer: Trainer,
-    folder: Path | None,
-    identity: dict[str, Any],
-    log: TrainingLog,
-    checkpoint_seconds: float,
-    watcher: Watcher,
-) -> None:
-    written = time.perf_counter()
-    while trainer.progress < 1:
-        look = trainer.iterate()
-        log.losses(trainer.at.update, trainer.last_losses)
-        if look is not None:
-            log.look(look)
-            watcher.on_look(look)
-        watcher.on_iteration(trainer)
-        if folder is not None and (time.perf_counter() - written > checkpoint_seconds or trainer.progress >= 1):
-            log.flush()
-            save_checkpoint(trainer, folder / CHECKPOINT, identity)
-            written = time.perf_counter()
-    log.close()
 
 
 def _calibrated(
@@ -280,8 +335,31 @@ def recalibrate(model: Model, *, episodes: int = 32768, seed: int = 1, minutes: 
     cost = config.cost if isinstance(config, TrainingConfig) else None
     seconds = None if minutes is None else 60 * minutes
     calibration = _calibrated(model.core, model.problem, config, cost, episodes, seed, seconds)
+    # An alarm knows the prior's histories as the old spread of queries makes them.
+    alarm = model.alarm if calibration.scale == model.calibration.scale else None
     spent = model.description.minutes + (time.perf_counter() - began) / 60
-    return replace(model, description=model.description.model_copy(update={"minutes": spent}), calibration=calibration)
+    description = model.description.model_copy(update={"minutes": spent})
+    return replace(model, description=description, calibration=calibration, alarm=alarm)
+
+
+def fit_alarm(model: Model, *, seed: int = 2, episodes: int | None = None, ranked: int | None = None) -> Model:
+    """The same model with an alarm: it will say whether a history looks like the prior's.
+
+    Takes about a minute for networks, which stay as they are. Particles predict by themselves, but play slowly:
+    fewer episodes are ranked.
+    """
+    particles = isinstance(model.core, ParticleCore)
+    alarm = fit_alarm_to(
+        model.core,
+        model.problem,
+        scale=model.calibration.scale,
+        epsilon=model.calibration.epsilons[0],
+        episodes=episodes or (256 if particles else 4096),
+        ranked=ranked or (199 if particles else 999),
+        knots=1 if particles else KNOTS,
+        seed=seed,
+    )
+    return replace(model, alarm=alarm)
 
 
 def load(model: str | Path) -> Model:
@@ -306,4 +384,6 @@ def evaluate(
     problem: Problem | None = None,
 ) -> Evaluation:
     """Accuracy and queries of a model on fresh tasks of its own family (or of another ``problem``)."""
-    return evaluate_agent(model.agent(epsilon, delta, stop), model.tasks(noise, problem), epsilon, delta, episodes, seed)
+    return evaluate_agent(
+        model.agent(epsilon, delta, stop), model.tasks(noise, problem), epsilon, delta, episodes, seed
+    )

@@ -51,3 +51,7 @@ class Agent(ABC):
         self, state: Any, query: Float[Tensor, "batch query"], observation: Float[Tensor, "batch observation"]
     ) -> Any:
         """The state after the observations of the queries."""
+
+    def p_value(self, state: Any) -> Float[Tensor, " batch"] | None:
+        """How likely a history of the prior is to ever look as odd as each of these; None without an alarm."""
+        return None

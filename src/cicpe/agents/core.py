@@ -14,6 +14,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Generator, Tensor
 
+from cicpe.agents.alarm import Alarm, Tally
 from cicpe.agents.base import Agent, Proposal
 from cicpe.agents.stopping import StopRule, StopView
 from cicpe.spaces import Space
@@ -85,10 +86,11 @@ class Core(ABC):
 
 
 class CoreState(NamedTuple):
-    """The core's state, and every episode's calibrated threshold."""
+    """The core's state, every episode's calibrated threshold, and what the alarm has seen of it."""
 
     core: Any
     threshold: Float[Tensor, " batch"]
+    tally: Tally | None
 
 
 @final
@@ -104,13 +106,16 @@ class CoreAgent(Agent):
     """The calibrated epsilon, not above the other, that stop and recommendation go by."""
     scale: float = 0.0
     """Spread of the queries about the posterior mean: 0 greedy, 1 as sampled."""
+    alarm: Alarm | None = None
+    """Follows whether histories look like the prior's."""
 
     @property
     def horizon(self) -> int:  # type: ignore[override]
         return self.core.horizon
 
     def begin(self, context: Float[Tensor, "batch context"]) -> CoreState:
-        return CoreState(self.core.begin(context), self.stop_rule.threshold(context))
+        tally = None if self.alarm is None else self.alarm.begin(context)
+        return CoreState(self.core.begin(context), self.stop_rule.threshold(context), tally)
 
     def propose(self, state: CoreState, rng: Generator) -> Proposal:
         both = (self.stop_epsilon,) if self.epsilon == self.stop_epsilon else (self.stop_epsilon, self.epsilon)
@@ -127,4 +132,10 @@ class CoreAgent(Agent):
     def observe(
         self, state: CoreState, query: Float[Tensor, "batch query"], observation: Float[Tensor, "batch observation"]
     ) -> CoreState:
-        return state._replace(core=self.core.observe(state.core, query, observation))
+        tally = state.tally
+        if self.alarm is not None and tally is not None:
+            tally = self.alarm.observe(tally, state.core, query, observation)
+        return state._replace(core=self.core.observe(state.core, query, observation), tally=tally)
+
+    def p_value(self, state: CoreState) -> Float[Tensor, " batch"] | None:
+        return None if self.alarm is None or state.tally is None else self.alarm.p_value(state.tally)

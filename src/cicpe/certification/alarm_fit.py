@@ -5,7 +5,7 @@ against worlds that are off; then, on prior episodes that neither has seen, the 
 ranks that p-values come from. A wrong head or a poor detector costs power, never false alarms.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,28 +14,24 @@ from jaxtyping import Float
 from torch import Generator, Tensor, nn
 
 from cicpe import trees
-from cicpe.agents.alarm import (
-    TAILS,
-    Alarm,
-    AlarmConfig,
-    AlarmTables,
-    Foreseer,
-    NetworkForeseer,
-    Tally,
-    detector_inputs,
-)
+from cicpe.agents.alarm import TAILS, Alarm, AlarmConfig, AlarmTables, Tally, detector_inputs
 from cicpe.agents.core import Core
+from cicpe.agents.foreseers import make_alarm
 from cicpe.agents.network_core import NetworkCore
-from cicpe.networks.predictive import ForesightInputs, Surprise, foresight_config, foresight_inputs
+from cicpe.errors import InvalidInput
+from cicpe.networks.network import Network
+from cicpe.networks.predictive import ForesightInputs, foresight_config, foresight_inputs
 from cicpe.problems import HiddenTasks, Problem
 from cicpe.problems.shifts import shift_ranges
 
 KNOTS = 5
-NUMBERS = 3e7
+NUMBERS = 2e7
 """How many numbers of recorded features are held at once."""
-HEAD_UPDATES, HEAD_BATCH = 400, 2048
-DETECTOR_UPDATES, DETECTOR_BATCH = 250, 256
-CHUNK = 2048
+HEAD_EPISODES, HEAD_UPDATES, HEAD_BATCH = 2048, 400, 1024
+DETECTOR_EPISODES, DETECTOR_UPDATES, DETECTOR_BATCH = 3072, 250, 192
+LEARNING_RATE = 8e-3
+"""The highest, a third of the way."""
+CHUNK = 1024
 
 
 class Step(NamedTuple):
@@ -47,18 +43,6 @@ class Step(NamedTuple):
     observation: Float[Tensor, "batch observation"]
 
 
-def play(core: Core, problem: Problem, episodes: int, scale: float, epsilon: float, rng: Generator) -> Iterator[Step]:
-    """Fresh episodes to the horizon, a step at a time."""
-    hidden = HiddenTasks.draw(problem, episodes, rng)
-    state = core.begin(hidden.context)
-    for t in range(core.horizon):
-        query = core.look(state, (epsilon,), rng, scale).query
-        observation = hidden.observe(query, rng)
-        yield Step(state, hidden.context, query, observation)
-        if t + 1 < core.horizon:
-            state = core.observe(state, query, observation)
-
-
 class Fit(NamedTuple):
     """What an alarm is fitted to."""
 
@@ -67,14 +51,21 @@ class Fit(NamedTuple):
     scale: float
     epsilon: float
     seed: int
-    episodes: int
 
     def rng(self, part: int) -> Generator:
         """Every part has tasks of its own."""
         return torch.Generator().manual_seed(self.seed + 7919 * part)
 
     def steps(self, problem: Problem, episodes: int, rng: Generator) -> Iterator[Step]:
-        return play(self.core, problem, episodes, self.scale, self.epsilon, rng)
+        """Fresh episodes to the horizon, a step at a time."""
+        core, hidden = self.core, HiddenTasks.draw(problem, episodes, rng)
+        state = core.begin(hidden.context)
+        for t in range(core.horizon):
+            query = core.look(state, (self.epsilon,), rng, self.scale).query
+            observation = hidden.observe(query, rng)
+            yield Step(state, hidden.context, query, observation)
+            if t + 1 < core.horizon:
+                state = core.observe(state, query, observation)
 
 
 def fit_alarm(
@@ -83,8 +74,8 @@ def fit_alarm(
     *,
     scale: float,
     epsilon: float,
-    episodes: int = 8192,
-    ranked: int = 1999,
+    episodes: int = 4096,
+    ranked: int = 999,
     knots: int = KNOTS,
     seed: int = 2,
 ) -> Alarm:
@@ -100,100 +91,99 @@ def fit_alarm(
         knots: Values of a known noise level at which false alarms are held to their share.
         seed: Seeds everything.
     """
-    fit = Fit(core, problem, scale, epsilon, seed, episodes)
+    if ranked < 99:
+        raise InvalidInput("ranked", ranked, "at least 99: with fewer, no p-value is as small as 0.01")
+    fit = Fit(core, problem, scale, epsilon, seed)
     places = _knots(problem, knots)
+    foresight = foresight_config(core.network) if isinstance(core, NetworkCore) else None
+    config = AlarmConfig(
+        foresight=foresight,
+        inputs=0 if foresight is None else foresight.features + 2 * foresight.entries // foresight.witnesses,
+        knots=tuple(value for value, _ in places),
+        ranked=ranked,
+        horizon=core.horizon,
+        entries=problem.observation_dim,
+        episodes=episodes,
+        seed=seed,
+    )
     with torch.random.fork_rng():
         torch.manual_seed(seed)
-        blank = AlarmConfig(
-            foresight=foresight_config(core.network),
-            inputs=0,
-            knots=tuple(value for value, _ in places),
-            ranked=ranked,
-            horizon=core.horizon,
-            entries=problem.observation_dim,
-            episodes=episodes,
-            seed=seed,
-        )
-        width = blank.foresight.features + 2 * (1 if blank.foresight.per_axis else blank.foresight.entries)
-        config = blank.model_copy(update={"inputs": width})
-        tables = AlarmTables(config)
-    foreseer = NetworkForeseer(core.network, tables.head)
-    _fit_head(fit, core, tables)
-    alarm = Alarm(config, tables, foreseer)
-    _fit_detector(fit, alarm)
-    tables.eval().requires_grad_(False)
+        alarm = make_alarm(config, AlarmTables(config), core)
+    if isinstance(core, NetworkCore):
+        _fit_head(fit, core.network, alarm)
+        _fit_detector(fit, alarm)
+    alarm.tables.eval().requires_grad_(False)
     _measure(fit, alarm, places)
     return alarm
 
 
-def _fit_head(fit: Fit, core: NetworkCore, tables: AlarmTables) -> None:
-    head = tables.head
+def _fit_head(fit: Fit, network: Network, alarm: Alarm) -> None:
+    """The likelihood of what prior episodes observe."""
+    head, rng = alarm.tables.head, fit.rng(1)
     assert head is not None
-    size = head.config.features * (head.config.entries if head.config.per_axis else 1) * core.horizon
-    n = int(min(4096, max(256, NUMBERS / size)))
     rows, seen = [], []
     with torch.no_grad():
-        for step in fit.steps(fit.problem, n, fit.rng(1)):
-            rows.append(foresight_inputs(core.network, step.state, step.context, step.query))
-            seen.append(core.network.scaling.observation(step.observation))
+        for step in fit.steps(fit.problem, _affordable(alarm, HEAD_EPISODES), rng):
+            rows.append(foresight_inputs(network, step.state, step.context, step.query))
+            seen.append(network.scaling.observation(step.observation))
         inputs: ForesightInputs = trees.concatenate(rows)
         observation = torch.cat(seen)
         head.normalise(inputs.features, observation)
-    rng = fit.rng(2)
-    optimiser = torch.optim.Adam([p for p in head.parameters() if p.requires_grad], lr=3e-3)
-    schedule = torch.optim.lr_scheduler.OneCycleLR(optimiser, 5e-3, total_steps=HEAD_UPDATES)
-    for _ in range(HEAD_UPDATES):
+
+    def loss() -> Tensor:
         some = torch.randint(len(observation), (HEAD_BATCH,), generator=rng)
-        loss = head(trees.select(inputs, some)).log_loss(observation[some]).mean()
+        return head.foresee(trees.select(inputs, some)).log_loss(observation[some]).mean()
+
+    _descend(head, loss, HEAD_UPDATES)
+
+
+def _affordable(alarm: Alarm, episodes: int) -> int:
+    """At most so many episodes, fewer where their features are many."""
+    return int(min(episodes, max(256, NUMBERS / (alarm.config.inputs * alarm.witnesses * alarm.config.horizon))))
+
+
+def _descend(module: nn.Module, loss: Callable[[], Tensor], updates: int) -> None:
+    optimiser = torch.optim.Adam(module.parameters())
+    schedule = torch.optim.lr_scheduler.OneCycleLR(optimiser, LEARNING_RATE, total_steps=updates)
+    for _ in range(updates):
         optimiser.zero_grad()
-        loss.backward()
-        nn.utils.clip_grad_norm_(head.parameters(), 1.0)
+        loss().backward()  # type: ignore[no-untyped-call]
+        nn.utils.clip_grad_norm_(module.parameters(), 1.0)
         optimiser.step()
         schedule.step()
 
 
-class Surprises(NamedTuple):
-    """Whole episodes: every step's surprise, and the features beside it."""
-
-    surprise: Surprise
-    features: Float[Tensor, "step batch witness features"]
-
-
-def _surprises(fit: Fit, foreseer: Foreseer, problem: Problem, n: int, rng: Generator) -> Surprises:
-    found = [
-        foreseer.surprise(step.state, step.context, step.query, step.observation)
-        for step in fit.steps(problem, n, rng)
-    ]
-    surprise, features = zip(*found, strict=True)
-    return Surprises(Surprise(*map(torch.stack, zip(*surprise, strict=True))), torch.stack(features))
+def _evidence(fit: Fit, alarm: Alarm, problem: Problem, n: int, rng: Generator) -> Tensor:
+    """Whole episodes as a detector sees them: step x episode x witness x inputs."""
+    steps = fit.steps(problem, n, rng)
+    return torch.stack(
+        [
+            detector_inputs(*alarm.foreseer.surprise(step.state, step.context, step.query, step.observation))
+            for step in steps
+        ]
+    )
 
 
 def _fit_detector(fit: Fit, alarm: Alarm) -> None:
-    detector, foresight = alarm.tables.detector, alarm.config.foresight
-    assert detector is not None and foresight is not None
-    witnesses = foresight.entries if foresight.per_axis else 1
-    size = alarm.config.inputs * witnesses * fit.core.horizon
-    half = int(min(6144, max(256, NUMBERS / size)))
-    rng, worlds = fit.rng(3), shift_ranges(fit.problem)
-    parts = [_surprises(fit, alarm.foreseer, fit.problem, half, rng)]
-    parts += [_surprises(fit, alarm.foreseer, world, half // len(worlds), rng) for world in worlds]
-    inputs_TBWF = torch.cat([detector_inputs(*part) for part in parts], dim=1)
-    prior, n = half, inputs_TBWF.shape[1]
-    off = (torch.arange(n) >= prior).float()
-    optimiser = torch.optim.Adam(detector.parameters(), lr=5e-3)
-    schedule = torch.optim.lr_scheduler.OneCycleLR(optimiser, 1e-2, total_steps=DETECTOR_UPDATES)
-    for _ in range(DETECTOR_UPDATES):
-        some = torch.randint(n, (DETECTOR_BATCH,), generator=rng)
-        hidden = torch.zeros(DETECTOR_BATCH, witnesses, alarm.config.hidden)
-        loss = torch.zeros(())
+    """The log odds, after every observation, of a world that is off."""
+    detector, rng = alarm.tables.detector, fit.rng(2)
+    assert detector is not None
+    worlds = shift_ranges(fit.problem)
+    half = _affordable(alarm, DETECTOR_EPISODES)
+    parts = [_evidence(fit, alarm, fit.problem, half, rng)]
+    parts += [_evidence(fit, alarm, world, half // len(worlds), rng) for world in worlds]
+    inputs_TBWF = torch.cat(parts, dim=1)
+    off_B = (torch.arange(inputs_TBWF.shape[1]) >= half).float()
+
+    def loss() -> Tensor:
+        some = torch.randint(len(off_B), (DETECTOR_BATCH,), generator=rng)
+        hidden, total = torch.zeros(DETECTOR_BATCH, alarm.witnesses, alarm.config.hidden), torch.zeros(())
         for inputs_BWF in inputs_TBWF[:, some]:
             hidden = detector.step(hidden, inputs_BWF)
-            loss = loss + nn.functional.binary_cross_entropy_with_logits(detector.logit(hidden), off[some])
-        optimiser.zero_grad()
-        (loss / len(inputs_TBWF)).backward()
-        nn.utils.clip_grad_norm_(detector.parameters(), 1.0)
-        optimiser.step()
-        schedule.step()
+            total = total + nn.functional.binary_cross_entropy_with_logits(detector.logit(hidden), off_B[some])
+        return total / len(inputs_TBWF)
+
+    _descend(detector, loss, DETECTOR_UPDATES)
 
 
 def _tallies(fit: Fit, alarm: Alarm, problem: Problem, n: int, rng: Generator) -> Iterator[Tally]:
@@ -208,7 +198,9 @@ def _tallies(fit: Fit, alarm: Alarm, problem: Problem, n: int, rng: Generator) -
 def _measure(fit: Fit, alarm: Alarm, places: list[tuple[float, Problem]]) -> None:
     """Quantiles of the statistics over time, then the ranks of whole episodes."""
     rng, chunks = fit.rng(4), _chunks(alarm.config.episodes)
-    parts = [torch.stack([alarm.statistics(tally) for tally in _tallies(fit, alarm, fit.problem, n, rng)]) for n in chunks]
+    parts = [
+        torch.stack([alarm.statistics(tally) for tally in _tallies(fit, alarm, fit.problem, n, rng)]) for n in chunks
+    ]
     quantiles = torch.quantile(torch.cat(parts, dim=1), 1 - torch.tensor(TAILS), dim=1)
     alarm.tables.quantiles_TSJ.copy_(quantiles.permute(1, 2, 0))
     for knot, (_, problem) in enumerate(places):
@@ -225,5 +217,5 @@ def _knots(problem: Problem, knots: int) -> list[tuple[float, Problem]]:
     """The problem at several known noise levels; as it is, where there is no such range."""
     noise = getattr(problem, "noise", None)
     if tuple(problem.context_names)[:1] == ("noise",) and isinstance(noise, tuple) and 0 < noise[0] < noise[1]:
-        return [(value, problem.with_noise(value)) for value in map(float, np.geomspace(*noise, knots))]
+        return [(value, problem.with_noise(value)) for value in np.geomspace(noise[0], noise[1], knots).tolist()]
     return [(0.0, problem)]

@@ -58,6 +58,9 @@ class Certificate(Config):
     successes: int = Field(ge=0)
     mean_queries: float = Field(ge=0)
     alpha: float = Field(gt=0, lt=1)
+    alpha_of_run: float | None = None
+    """For a checkpoint: the budget of all checkpoints of its training run. All that passed are right at once with
+    confidence 1 - this, so that the best of them may be kept."""
     alpha_spent: float = Field(gt=0)
     """By this test and all earlier ones of the same weights that its file remembers."""
     log_martingale: float

@@ -148,6 +148,7 @@ def certify(
     seed: int = 0,
     problem: Problem | None = None,
     ledger: Sequence[Certificate] = (),
+    alpha_of_run: float | None = None,
 ) -> Certificate:
     """Tests whether a model is within epsilon more often than 1 - delta, with probability alpha of a false yes.
 
@@ -163,6 +164,7 @@ def certify(
         seed: Seeds the tasks, through ``stream_seed``; a test that the ledger already holds is never replayed.
         problem: The family, where the model's own place has moved.
         ledger: Earlier certificates. Tests of the same weights among them have spent alpha.
+        alpha_of_run: For a checkpoint, the budget of which ``alpha`` is its share.
     """
     about, weights = model.description, model.sha256
     earlier = tests_of(weights, ledger)
@@ -191,6 +193,7 @@ def certify(
         stream_seed=fresh,
         episodes=episodes,
         alpha=alpha,
+        alpha_of_run=alpha_of_run,
         alpha_spent=spent,
         alternatives=tuple(alternatives(1 - delta).tolist()),
         made=datetime.now(UTC).isoformat(timespec="seconds"),

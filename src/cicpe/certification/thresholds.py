@@ -64,6 +64,10 @@ class Cell(NamedTuple):
     threshold: float
     accuracy: float
     queries: float
+    risky: float | None = None
+    """The first threshold after it whose accuracy was below 1 - delta, if there was one."""
+    share: float = 1.0
+    """With this probability the chosen threshold, else the risky one: together exactly 1 - delta."""
 
 
 Table = tuple[tuple[tuple[Cell | None, ...], ...], ...]
@@ -116,8 +120,11 @@ class Calibration(Config):
             raise InvalidInput("epsilon", epsilon, f"{low:g} to {high:g}, the range that this model was trained for")
         return max(value for value in self.epsilons if value <= epsilon * (1 + 1e-6))
 
-    def threshold(self, stop: StopName, epsilon: float, delta: float) -> Threshold:
+    def threshold(self, stop: StopName, epsilon: float, delta: float, sharing: Generator | None = None) -> Threshold:
         """The threshold as a function of an episode's context, or an error that says what is possible.
+
+        With ``sharing``, each episode draws once between the chosen threshold and the next that is too risky, so
+        that 1 - delta is met (as far as calibration could tell) and not exceeded.
 
         ``epsilon`` is a calibrated one; between two values of delta the safer is taken, and between two
         contexts the safer threshold. A context next to a knot at which no threshold was safe is refused when
@@ -134,10 +141,18 @@ class Calibration(Config):
         knots = torch.tensor(self.knots)
         heights = torch.tensor([math.nan if cell is None else cell.threshold for cell in cells])
         safer = torch.maximum if stop == "confidence" else torch.minimum
+        risky = torch.tensor([math.nan if c is None or c.risky is None else c.risky for c in cells])
+        share = torch.tensor([1.0 if c is None or c.risky is None else c.share for c in cells])
+
+        def shared(heights: Tensor, knot: Tensor) -> Tensor:
+            if sharing is None:
+                return heights
+            safe = torch.rand(len(heights), generator=sharing) < share[knot]
+            return torch.where(safe, heights, risky[knot])
 
         def by_context(context: Float[Tensor, "batch context"]) -> Float[Tensor, " batch"]:
             if context.shape[-1] == 0 or len(knots) == 1:
-                return heights.expand(len(context)).clone()
+                return shared(heights.expand(len(context)).clone(), torch.zeros(len(context), dtype=torch.long))
             value = context[:, 0].clamp(float(knots[0]), float(knots[-1])).contiguous()
             slack = 1e-4 * (knots[-1] - knots[0])
             below = (torch.searchsorted(knots, value + slack, right=True) - 1).clamp(0, len(knots) - 1)
@@ -147,7 +162,7 @@ class Calibration(Config):
                 worst = int(found.isnan().int().argmax())
                 near = [rows[int(below[worst])], rows[int(above[worst])]]
                 raise self._refusal(near, epsilon, delta, stop, float(value[worst]))
-            return found
+            return shared(found, torch.where(found == heights[below], below, above))
 
         return by_context
 
@@ -352,7 +367,16 @@ def choose_cells(success: Tensor, stops: list[Tensor], thresholds: Tensor, alpha
     for delta in DELTAS:
         failed = np.nonzero(bound < 1 - (1 - MARGIN) * delta)[0]
         last = (int(failed[0]) if len(failed) else len(thresholds)) - 1
-        cells.append(None if last < 0 else Cell(float(thresholds[last]), float(accuracy[last]), queries[last]))
+        if last < 0:
+            cells.append(None)
+            continue
+        cell = Cell(float(thresholds[last]), float(accuracy[last]), queries[last])
+        lower = np.nonzero(accuracy[last + 1 :] < 1 - delta)[0]
+        if len(lower) and cell.accuracy > 1 - delta:
+            next_accuracy = float(accuracy[last + 1 + lower[0]])
+            share = (1 - delta - next_accuracy) / (cell.accuracy - next_accuracy)
+            cell = cell._replace(risky=float(thresholds[last + 1 + lower[0]]), share=share)
+        cells.append(cell)
     return tuple(cells)
 
 

@@ -8,7 +8,7 @@ import typer
 
 from cicpe.errors import InvalidInput
 
-RANGES = {"train": ("--noise", "--epsilon")}
+RANGES = {"train": ("--noise", "--epsilon", "--certify-at")}
 """Command -> its options that take one number or a low and a high one."""
 
 

@@ -64,9 +64,9 @@ def evaluate(
 def stop_rule(name: str) -> "StopName":
     """The stop rule by its name."""
     match name:
-        case "confidence" | "bellman":
+        case "confidence" | "bellman" | "shaped":
             return name
-    raise InvalidInput("stop", name, "confidence or bellman")
+    raise InvalidInput("stop", name, "confidence, bellman or shaped")
 
 
 def tasks_of(model: "Model", place: str | None) -> "Problem":

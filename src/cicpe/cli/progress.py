@@ -31,6 +31,7 @@ def _plain_lines() -> "Iterator[Watcher]":
         on_choice=_explain,
         on_look=lambda look: note(f"{look.progress:4.0%}  {_time_left(look)}  {_figures(look)}  update {look.update}"),
         on_calibration=lambda: note("choosing the stop thresholds on held-out tasks"),
+        on_certificate=note,
     )
 
 
@@ -62,7 +63,7 @@ def _live_bar() -> "Iterator[Watcher]":
         def on_calibration() -> None:
             bar.update(task, completed=1.0, status="choosing the stop thresholds on held-out tasks")
 
-        yield Watcher(_explain, on_iteration, on_look, on_calibration)
+        yield Watcher(_explain, on_iteration, on_look, on_calibration, note)
 
 
 def _explain(reasons: tuple[str, ...]) -> None:

@@ -38,9 +38,7 @@ def train(
     ] = None,
     recipe: Annotated[
         str | None,
-        typer.Option(
-            metavar="fast|paper|particles", help="A configuration by name; from the problem if left out."
-        ),
+        typer.Option(metavar="fast|paper|particles", help="A configuration by name; from the problem if left out."),
     ] = None,
     minutes: Annotated[
         float | None,
@@ -59,6 +57,18 @@ def train(
     calibration_episodes: Annotated[
         int, typer.Option(parser=whole, metavar="N", help="Most held-out episodes for the stop thresholds.")
     ] = 32768,
+    certify_every: Annotated[
+        float | None,
+        typer.Option(
+            parser=number,
+            metavar="M|N",
+            help="Certify a checkpoint every M minutes (N updates, with --updates); the best one that passes is kept.",
+        ),
+    ] = None,
+    certify_at: Annotated[
+        list[float] | None,
+        typer.Option(parser=number, metavar="E D", help="Epsilon and delta to certify for; the largest and 0.1."),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object on standard output.")] = False,
 ) -> None:
     """Train an agent for a family of tasks.
@@ -87,6 +97,8 @@ def train(
                 out=out,
                 resume=resume,
                 calibration_episodes=calibration_episodes,
+                certify_every=certify_every,
+                certify_at=_pair("certify-at", certify_at),
                 watcher=watcher,
                 **given(epsilon=epsilon_range),
             )
@@ -97,6 +109,14 @@ def train(
         print_json(_summary(model, out))
     else:
         _report(model, out)
+
+
+def _pair(name: str, values: list[float] | None) -> tuple[float, float] | None:
+    if values is None or len(values) == 0:
+        return None
+    if len(values) != 2:
+        raise InvalidInput(name, values, "two numbers: epsilon and delta")
+    return values[0], values[1]
 
 
 def _check_folder(out: Path, resume: bool, overwrite: bool) -> None:

@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict
 from cicpe.errors import CicpeError, InvalidInput, SessionError
 from cicpe.sessions.events import Event, in_words
 
-StopName = Literal["confidence", "bellman"]
+StopName = Literal["confidence", "bellman", "shaped"]
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 KEY_LENGTH = 200
 

@@ -1,0 +1,218 @@
+"""The alarm: whether a history looks like one of the prior's, as a p-value.
+
+Every observation is compared with what was foreseen, and the surprises are followed through the episode by
+four statistics: the evidence of a recurrent detector that was trained to tell the prior from worlds that are
+off; the cumulative excess of the log-loss; the largest residual; and the most one-sided entry. Each becomes
+a tail probability by what the prior's own episodes give after as many queries. The smallest so far is ranked
+among the smallest of whole episodes of the prior: the chance that a p-value of a prior episode is ever below
+p is at most p, however often one looks and whenever one stops.
+"""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple, final
+
+import torch
+from jaxtyping import Float
+from pydantic import Field
+from torch import Tensor, nn
+
+from cicpe.networks.base import Config
+from cicpe.networks.predictive import ForesightConfig, ForesightHead, Surprise
+
+InPrior = Literal["yes", "doubtful", "no", "unknown"]
+DOUBTFUL, NO = 0.05, 0.01
+"""p-values at which an episode is called so: the shares of false alarms under the prior."""
+STATISTICS = 4
+TAILS = tuple(0.5**j for j in range(1, 11))
+"""Probabilities at which the statistics' upper quantiles are kept."""
+SOFT = 0.25
+"""Variance that is added to a sum's own, so that one with hardly any is not divided by nothing."""
+
+
+def in_prior(p_value: float | None) -> InPrior:
+    """A p-value in a word."""
+    if p_value is None:
+        return "unknown"
+    return "no" if p_value <= NO else "doubtful" if p_value <= DOUBTFUL else "yes"
+
+
+class Foreseer(ABC):
+    """Predicts the next observation of histories, as a core holds them."""
+
+    @abstractmethod
+    def surprise(
+        self,
+        state: Any,
+        context: Float[Tensor, "batch context"],
+        query: Float[Tensor, "batch query"],
+        observation: Float[Tensor, "batch observation"],
+    ) -> tuple[Surprise, Float[Tensor, "batch witness features"]]:
+        """How the observation compares, and features of the history: of every entry, or one for all."""
+
+
+@final
+class AlarmConfig(Config):
+    """How an alarm was made: the content of ``alarm.json``."""
+
+    foresight: ForesightConfig | None
+    """The head's sizes; None for particles, which predict by themselves."""
+    inputs: int = Field(ge=0)
+    """Of the detector; zero if there is none."""
+    hidden: int = 32
+    """Hidden units of the detector."""
+    knots: tuple[float, ...] = Field(min_length=1)
+    """Values of the first context at which prior episodes were ranked; one where there is no context."""
+    ranked: int = Field(ge=1)
+    """How many of them at each."""
+    horizon: int = Field(ge=1)
+    entries: int = Field(ge=1)
+    """Numbers of an observation."""
+    episodes: int = Field(ge=1)
+    """Prior episodes for the statistics' quantiles."""
+    seed: int
+
+
+@final
+class Detector(nn.Module):
+    """A recurrent network on the surprises of every witness; their evidence adds up."""
+
+    def __init__(self, inputs: int, hidden: int) -> None:
+        super().__init__()
+        self.embed = nn.Linear(inputs, hidden)
+        self.cell = nn.GRUCell(hidden, hidden)
+        self.evidence = nn.Linear(hidden, 1)
+        with torch.no_grad():
+            self.evidence.weight.mul_(0.1)
+            self.evidence.bias.zero_()
+
+    def step(self, hidden_BWH: Tensor, inputs_BWF: Tensor) -> Tensor:
+        """The witnesses after one more observation."""
+        seen = nn.functional.silu(self.embed(inputs_BWF)).flatten(0, 1)
+        stepped: Tensor = self.cell(seen, hidden_BWH.flatten(0, 1))
+        return stepped.view_as(hidden_BWH)
+
+    def logit(self, hidden_BWH: Tensor) -> Float[Tensor, " batch"]:
+        """Log odds of a world that is off."""
+        total: Tensor = self.evidence(hidden_BWH).sum(dim=(1, 2))
+        return total
+
+
+class Tally(NamedTuple):
+    """What is carried through an episode."""
+
+    context: Float[Tensor, "batch context"]
+    time: Float[Tensor, " batch"]
+    hidden: Float[Tensor, "batch witness hidden"]
+    excess: Float[Tensor, " batch"]
+    variance: Float[Tensor, " batch"]
+    largest: Float[Tensor, " batch"]
+    total: Float[Tensor, "batch observation"]
+    lowest: Float[Tensor, " batch"]
+    """The smallest logarithm of a tail probability so far."""
+
+
+@final
+class AlarmTables(nn.Module):
+    """Everything of an alarm that was fitted: what ``alarm.safetensors`` holds."""
+
+    def __init__(self, config: AlarmConfig) -> None:
+        super().__init__()
+        self.head = None if config.foresight is None else ForesightHead(config.foresight)
+        self.detector = Detector(config.inputs, config.hidden) if config.inputs else None
+        self.register_buffer("quantiles_TSJ", torch.zeros(config.horizon, STATISTICS, len(TAILS)))
+        self.register_buffer("lowest_KR", torch.zeros(len(config.knots), config.ranked))
+        self.quantiles_TSJ: Tensor
+        """Upper quantiles of each statistic after every number of observations."""
+        self.lowest_KR: Tensor
+        """The smallest log tail probabilities of prior episodes, sorted, for every knot."""
+
+
+@final
+@dataclass(frozen=True)
+class Alarm:
+    """Follows histories and says how likely the prior is to look as odd."""
+
+    config: AlarmConfig
+    tables: AlarmTables
+    foreseer: Foreseer
+
+    @property
+    def witnesses(self) -> int:
+        """How many parts of a history are looked at alike."""
+        return 1 if self.config.foresight is None else self.config.foresight.witnesses
+
+    def begin(self, context: Float[Tensor, "batch context"]) -> Tally:
+        """Nothing seen yet."""
+        batch, entries = len(context), self.config.entries
+        hidden = torch.zeros(batch, self.witnesses, self.config.hidden if self.config.inputs else 0)
+        zeros = torch.zeros(batch)
+        return Tally(context, zeros, hidden, zeros, zeros, zeros, torch.zeros(batch, entries), zeros)
+
+    def observe(self, tally: Tally, state: Any, query: Tensor, observation: Tensor) -> Tally:
+        """After one more observation of the histories ``state``."""
+        surprise, features = self.foreseer.surprise(state, tally.context, query, observation)
+        tally = self.follow(tally, surprise, features)
+        return tally._replace(lowest=torch.minimum(tally.lowest, self._log_tail(tally).amin(dim=-1)))
+
+    def follow(self, tally: Tally, surprise: Surprise, features: Tensor) -> Tally:
+        """The sums after one more surprise."""
+        hidden = tally.hidden
+        if self.tables.detector is not None:
+            with torch.no_grad():
+                hidden = self.tables.detector.step(hidden, detector_inputs(surprise, features))
+        return tally._replace(
+            time=tally.time + 1,
+            hidden=hidden,
+            excess=tally.excess + surprise.excess.sum(dim=-1),
+            variance=tally.variance + surprise.variance.sum(dim=-1),
+            largest=torch.maximum(tally.largest, surprise.residual.abs().amax(dim=-1)),
+            total=tally.total + surprise.residual,
+        )
+
+    def statistics(self, tally: Tally) -> Float[Tensor, "batch statistic"]:
+        """Large where a history is odd."""
+        with torch.no_grad():
+            detector = self.tables.detector
+            evidence = torch.zeros_like(tally.time) if detector is None else detector.logit(tally.hidden)
+        one_sided = tally.total.abs().amax(dim=-1) / tally.time.sqrt()
+        return torch.stack([evidence, tally.excess / (tally.variance + SOFT).sqrt(), tally.largest, one_sided], dim=-1)
+
+    def _log_tail(self, tally: Tally) -> Float[Tensor, "batch statistic"]:
+        """Log of the chance of a larger statistic under the prior, between its kept quantiles and beyond them."""
+        time = tally.time.long().clamp_max(self.config.horizon) - 1
+        return log_tail(self.tables.quantiles_TSJ[time], self.statistics(tally))
+
+    def p_value(self, tally: Tally) -> Float[Tensor, " batch"]:
+        """(1 + prior episodes that were ever as odd) / (1 + all of them), at the less alarming neighbour knot."""
+        knots = torch.tensor(self.config.knots)
+        below = above = torch.zeros(len(tally.time), dtype=torch.long)
+        if tally.context.shape[-1] and len(knots) > 1:
+            value, slack = tally.context[:, 0].contiguous(), 1e-4 * (knots[-1] - knots[0])
+            below = (torch.searchsorted(knots, value + slack, right=True) - 1).clamp(0, len(knots) - 1)
+            above = torch.searchsorted(knots, value - slack).clamp(0, len(knots) - 1)
+        ranked = self.tables.lowest_KR
+        lowest = tally.lowest[:, None].contiguous()
+        odder = [torch.searchsorted(ranked[knot].contiguous(), lowest, right=True)[:, 0] for knot in (below, above)]
+        return (1 + torch.maximum(*odder)) / (1 + ranked.shape[1])
+
+
+def detector_inputs(surprise: Surprise, features_BWF: Tensor) -> Float[Tensor, "*batch witness inputs"]:
+    """Features with the surprises beside them, an entry each or all of them; large ones are compressed."""
+    seen = torch.asinh(torch.stack([surprise.residual, surprise.excess], dim=-1))
+    if seen.shape[-2] != features_BWF.shape[-2]:
+        seen = seen.flatten(-2)[..., None, :]
+    return torch.cat([features_BWF, seen], dim=-1)
+
+
+def log_tail(quantiles: Float[Tensor, "*batch tail"], value: Float[Tensor, "*batch"]) -> Float[Tensor, "*batch"]:
+    """Log probability of a larger value, linear between the kept quantiles and beyond the last."""
+    tails = torch.tensor(TAILS).log()
+    # Quantiles that coincide are given a little width, for the slope.
+    width = torch.diff(quantiles, dim=-1).clamp_min(1e-4)
+    edges = torch.cat([quantiles[..., :1], quantiles[..., :1] + width.cumsum(dim=-1)], dim=-1)
+    cell = (torch.searchsorted(edges.contiguous(), value[..., None].contiguous()) - 1).clamp(0, len(TAILS) - 2)
+    left, span = edges.gather(-1, cell)[..., 0], width.gather(-1, cell)[..., 0]
+    share = (value - left) / span
+    step = tails[1] - tails[0]
+    return (tails[0] + step * (cell[..., 0] + share)).clamp(-40.0, 0.0)
