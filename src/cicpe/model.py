@@ -124,11 +124,13 @@ class Model:
         threshold = self.calibration.threshold(stop, stop_epsilon, delta, sharing)
         minimum = training.minimum_time if isinstance(training, TrainingConfig) else 0
         rule: StopRule = ConfidenceStop(threshold) if stop == "confidence" else BellmanStop(threshold, minimum)
-        return CoreAgent(self.core, rule, epsilon, stop_epsilon, self.calibration.scale, self.alarm)
+        temper = self.calibration.temper(epsilon)
+        return CoreAgent(self.core, rule, epsilon, stop_epsilon, self.calibration.scale, self.alarm, temper)
 
     def unstopped(self, epsilon: float) -> CoreAgent:
         """The same agent without a stop rule: it makes every query that it may."""
-        return CoreAgent(self.core, NEVER, epsilon, epsilon, self.calibration.scale, self.alarm)
+        temper = self.calibration.temper(epsilon)
+        return CoreAgent(self.core, NEVER, epsilon, epsilon, self.calibration.scale, self.alarm, temper)
 
     def session(
         self, epsilon: float, delta: float, *, seed: int = 0, stop: StopName = "confidence", **context: float

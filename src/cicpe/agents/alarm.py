@@ -14,7 +14,7 @@ from typing import Any, Literal, NamedTuple, final
 
 import torch
 from jaxtyping import Float
-from pydantic import Field
+from pydantic import Field, model_validator
 from torch import Tensor, nn
 
 from cicpe.networks.base import Config
@@ -71,6 +71,16 @@ class AlarmConfig(Config):
     episodes: int = Field(ge=1)
     """Prior episodes for the statistics' quantiles."""
     seed: int
+
+    @model_validator(mode="after")
+    def _sizes(self) -> "AlarmConfig":
+        if list(self.knots) != sorted(self.knots):
+            raise ValueError(f"knots = {self.knots}: needs numbers that rise")
+        sees = self.foresight
+        inputs = 0 if sees is None else sees.features + 2 * sees.entries // sees.witnesses
+        if self.inputs != inputs or (sees is not None and sees.entries != self.entries):
+            raise ValueError(f"inputs = {self.inputs}, entries = {self.entries}: not what the head gives ({inputs})")
+        return self
 
 
 @final

@@ -6,7 +6,7 @@ calibration serves all. With a stop rule it is an agent.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, final
 
@@ -18,6 +18,10 @@ from cicpe.agents.alarm import Alarm, Tally
 from cicpe.agents.base import Agent, Proposal
 from cicpe.agents.stopping import StopRule, StopView
 from cicpe.spaces import Space
+
+
+EDGE = 1e-6
+"""Confidences are kept this far from 0 and 1 where their log-odds are taken."""
 
 
 class Look(NamedTuple):
@@ -81,8 +85,16 @@ class Core(ABC):
         """The state after the observations of the queries."""
 
     @abstractmethod
+    def sample_answers(self, state: Any, n: int, rng: Generator) -> Float[Tensor, "batch draw answer"]:
+        """Draws of the target from the posterior of each history."""
+
+    @abstractmethod
     def tensors(self) -> Mapping[str, Tensor]:
         """Everything that was learned."""
+
+
+Temper = Callable[[Float[Tensor, "batch context"]], tuple[Tensor, Tensor]]
+"""Slope and intercept, for each episode's context, by which log-odds of success are shown."""
 
 
 class CoreState(NamedTuple):
@@ -91,6 +103,7 @@ class CoreState(NamedTuple):
     core: Any
     threshold: Float[Tensor, " batch"]
     tally: Tally | None
+    temper: tuple[Tensor, Tensor] | None = None
 
 
 @final
@@ -108,6 +121,8 @@ class CoreAgent(Agent):
     """Spread of the queries about the posterior mean: 0 greedy, 1 as sampled."""
     alarm: Alarm | None = None
     """Follows whether histories look like the prior's."""
+    temper: Temper | None = None
+    """Corrects the confidence that is shown; stops go by the raw one."""
 
     @property
     def horizon(self) -> int:  # type: ignore[override]
@@ -115,17 +130,22 @@ class CoreAgent(Agent):
 
     def begin(self, context: Float[Tensor, "batch context"]) -> CoreState:
         tally = None if self.alarm is None else self.alarm.begin(context)
-        return CoreState(self.core.begin(context), self.stop_rule.threshold(context), tally)
+        temper = None if self.temper is None else self.temper(context)
+        return CoreState(self.core.begin(context), self.stop_rule.threshold(context), tally, temper)
 
     def propose(self, state: CoreState, rng: Generator) -> Proposal:
         both = (self.stop_epsilon,) if self.epsilon == self.stop_epsilon else (self.stop_epsilon, self.epsilon)
         bellman = self.stop_rule.needs_go_value
         look = self.core.look(state.core, both, rng, self.scale, (state.threshold,) if bellman else ())
+        confidence = look.confidence[-1]
+        if state.temper is not None:
+            slope, intercept = state.temper
+            confidence = torch.sigmoid(slope * torch.logit(confidence, eps=EDGE) + intercept)
         return Proposal(
             query=look.query,
             stop=self.stop_rule.decide(look.view(0, 0 if bellman else None), state.threshold),
             recommendation=look.recommendation[0],
-            confidence=look.confidence[-1],
+            confidence=confidence,
             std=look.std,
         )
 

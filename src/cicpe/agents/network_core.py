@@ -76,5 +76,10 @@ class NetworkCore(Core):
         with torch.no_grad():
             return self.network.step(state, query, observation)
 
+    def sample_answers(self, state: NetworkState, n: int, rng: Generator) -> Float[Tensor, "batch draw answer"]:
+        with torch.no_grad():
+            posterior = self.network.believe(state).posterior
+            return torch.stack([posterior.sample(rng)[:, 0] for _ in range(n)], dim=1)
+
     def tensors(self) -> Mapping[str, Tensor]:
         return self.network.state_dict()

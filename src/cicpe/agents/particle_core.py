@@ -111,6 +111,11 @@ class ParticleCore(Core):
     def answer_space(self) -> Space:
         return self.problem.answer_space
 
+    def sample_answers(self, state: ParticleState, n: int, rng: Generator) -> Float[Tensor, "batch draw answer"]:
+        view = self._view(state.cloud)
+        chosen = resample(view.weight_BN.clamp_min(1e-30).log(), n, rng)
+        return view.target_BNX.gather(1, chosen[..., None].expand(-1, -1, view.target_BNX.shape[-1]))
+
     def tensors(self) -> Mapping[str, Tensor]:
         return {} if self.learned is None else self.learned.state_dict()
 
@@ -194,7 +199,7 @@ class ParticleCore(Core):
         return ParticleState(cloud, log_draws)
 
     def _checked(self, cloud: Cloud, fresh: Cloud, turn: int) -> Cloud:
-        """Clouds that come near a decision, merged with a second one from the prior: one cloud alone may miss a mode."""
+        """Clouds near a decision, merged with a second one from the prior: one cloud alone may miss a mode."""
         _, confidence = recommend(self.problem, self._view(cloud), self.aim, self.task)
         due = confidence >= self.config.restart_confidence
         if not bool(due.any()):

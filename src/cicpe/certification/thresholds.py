@@ -21,8 +21,9 @@ from scipy.stats import beta
 from torch import Generator, Tensor
 
 from cicpe import trees
-from cicpe.agents.core import Core
+from cicpe.agents.core import Core, Temper
 from cicpe.agents.stopping import BellmanStop, Threshold
+from cicpe.certification.tempering import Tempering, fit_tempering
 from cicpe.errors import InvalidInput
 from cicpe.networks.base import Config
 from cicpe.problems import HiddenTasks, Problem
@@ -93,6 +94,8 @@ class Calibration(Config):
     """kappa: knot x epsilon x delta."""
     bellman: Table
     """cost: knot x epsilon x delta; empty for agents that do not value queries."""
+    tempering: tuple[tuple[Tempering, ...], ...] = ()
+    """How confidence is shown: knot x epsilon; empty where it is shown as it is."""
 
     @model_validator(mode="after")
     def _tables(self) -> "Calibration":
@@ -108,7 +111,28 @@ class Calibration(Config):
             fits = len(table) == shape[0] and all(len(rows) == shape[1] for rows in table)
             if not fits or any(len(cells) != shape[2] for rows in table for cells in rows):
                 raise ValueError(f"{name}: needs a table of {' x '.join(map(str, shape))} (knot x epsilon x delta)")
+        rows = self.tempering
+        if rows and (len(rows) != shape[0] or any(len(row) != shape[1] for row in rows)):
+            raise ValueError(f"tempering: needs a table of {shape[0]} x {shape[1]} (knot x epsilon)")
         return self
+
+    def temper(self, epsilon: float) -> Temper | None:
+        """Slope and intercept for each episode's context, between calibrated values by interpolation."""
+        if not self.tempering:
+            return None
+        table = torch.tensor(self.tempering, dtype=torch.float64)  # knot x epsilon x 2
+        epsilons = torch.tensor(self.epsilons, dtype=torch.float64).log()
+        by_knot = _between(epsilons, torch.tensor([math.log(epsilon)], dtype=torch.float64), table.transpose(0, 1))[0]
+        knots = torch.tensor(self.knots, dtype=torch.float64)
+
+        def by_context(context: Float[Tensor, "batch context"]) -> tuple[Tensor, Tensor]:
+            if context.shape[-1] == 0 or len(knots) == 1:
+                slope, intercept = by_knot[0].float().expand(len(context), -1).unbind(dim=-1)
+            else:
+                slope, intercept = _between(knots, context[:, 0].double(), by_knot).float().unbind(dim=-1)
+            return slope, intercept
+
+        return by_context
 
     def supported_epsilon(self, epsilon: float) -> float:
         """The largest calibrated epsilon that is not above the one asked for.
@@ -323,6 +347,13 @@ def calibrate(
         deltas=DELTAS,
         knots=tuple(value for value, _ in by_confidence),
         confidence=confidence,
+        tempering=tuple(
+            tuple(
+                _tempering(records.loss[e] <= value, records.confidence[e], confidence[k][e])
+                for e, value in enumerate(epsilons)
+            )
+            for k, (_, records) in enumerate(by_confidence)
+        ),
         bellman=_bellman_table(study, episodes, seed + 2, scale, cost, knots, alpha),
     )
 
@@ -353,6 +384,27 @@ def _bellman_table(
         )
         for _, records in _by_knot(study, some, seed, scale, costs, knots)
     )
+
+
+def _between(grid: Tensor, at: Tensor, values: Tensor) -> Tensor:
+    """Linear interpolation along the first axis, constant beyond its ends."""
+    if len(grid) == 1:
+        return values[:1].expand(len(at), *values.shape[1:])
+    at = at.clamp(grid[0], grid[-1])
+    upper = torch.searchsorted(grid, at.contiguous()).clamp(1, len(grid) - 1)
+    gap = (grid[upper] - grid[upper - 1]).clamp_min(1e-12)
+    share = ((at - grid[upper - 1]) / gap).view(-1, *[1] * (values.ndim - 1))
+    return (1 - share) * values[upper - 1] + share * values[upper]
+
+
+def _tempering(success: Tensor, confidence: Tensor, cells: tuple[Cell | None, ...]) -> Tempering:
+    """Fitted at the prefixes where episodes would stop for any delta, and at the last."""
+    kappas = {cell.threshold for cell in cells if cell is not None}
+    stops = [_first_true(confidence >= kappa) for kappa in sorted(kappas)]
+    stops.append(torch.full((len(confidence),), confidence.shape[1] - 1))
+    at = torch.stack(stops, dim=1)
+    weight = len(stops)  # one episode counts once, however many of its prefixes are looked at
+    return fit_tempering(confidence.gather(1, at).flatten(), success.gather(1, at).flatten(), strength=4.0 * weight)
 
 
 def choose_cells(success: Tensor, stops: list[Tensor], thresholds: Tensor, alpha: float) -> tuple[Cell | None, ...]:

@@ -11,14 +11,18 @@ from typing import Annotated
 import typer
 
 from cicpe._version import __version__
+from cicpe.cli.alarm import alarm
 from cicpe.cli.arguments import spread_ranges
 from cicpe.cli.certify import certify
 from cicpe.cli.compare import compare
 from cicpe.cli.demo import demo
+from cicpe.cli.diagnose import diagnose
 from cicpe.cli.evaluate import evaluate
 from cicpe.cli.output import note
 from cicpe.cli.problems import problems
+from cicpe.cli.report import report
 from cicpe.cli.robustness import robustness
+from cicpe.cli.serve import serve
 from cicpe.cli.session import session_app
 from cicpe.cli.train import train
 from cicpe.cli.zoo import zoo_app
@@ -60,8 +64,12 @@ app.command()(train)
 app.command()(evaluate)
 app.command()(compare)
 app.command()(certify)
+app.command()(diagnose)
 app.command()(robustness)
+app.command()(report)
+app.command()(alarm)
 app.add_typer(session_app, name="session")
+app.command()(serve)
 app.add_typer(zoo_app, name="zoo")
 
 

@@ -1,0 +1,88 @@
+"""``cicpe diagnose``: is a model's confidence what it says, and is its posterior?"""
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from cicpe.cli.arguments import number, seed, whole
+from cicpe.cli.evaluate import stop_rule, tasks_of
+from cicpe.cli.output import plain_table, print_json, print_table
+
+if TYPE_CHECKING:
+    from cicpe.certification.diagnostics import Diagnosis
+
+ERROR = 0.02
+"""Calibration error from which confidence should not be read as a probability."""
+RANK_LEVEL = 0.001
+
+
+def diagnose(
+    model: Annotated[str, typer.Argument(metavar="MODEL", help="A model's folder, or its name in the zoo.")],
+    epsilon: Annotated[float, typer.Option(parser=number, metavar="E", help="How far off an answer may be.")],
+    delta: Annotated[float, typer.Option(parser=number, metavar="D", help="How often it may be farther off.")],
+    noise: Annotated[
+        float | None,
+        typer.Option(parser=number, metavar="S", help="One noise level; the trained range, if left out."),
+    ] = None,
+    stop: Annotated[str, typer.Option(metavar="confidence|bellman|shaped", help="The stop rule.")] = "confidence",
+    episodes: Annotated[int, typer.Option(parser=whole, metavar="N", help="Fresh tasks to play.")] = 4000,
+    random_seed: Annotated[int, typer.Option("--seed", parser=seed, metavar="N", help="Seeds the tasks.")] = 0,
+    problem: Annotated[
+        str | None,
+        typer.Option(metavar="FILE.py:Class", help="Where the problem is, if the model's own place has moved."),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object on standard output.")] = False,
+) -> None:
+    """Check a model's confidence and posterior on fresh tasks.
+
+    Confidence is compared with the share of successes; the true target's rank among draws of the posterior is tested
+    for uniformity. Exit code 1 if the confidence is off by more than 0.02 on average.
+    """
+    import torch
+
+    import cicpe
+    from cicpe.certification.diagnostics import diagnose as measure
+
+    torch.set_num_threads(1)
+    trained = cicpe.load(model)
+    tasks = trained.tasks(noise, tasks_of(trained, problem))
+    found = measure(trained.agent(epsilon, delta, stop_rule(stop)), tasks, episodes, random_seed)
+    if as_json:
+        print_json({"epsilon": epsilon, "delta": delta, "noise": noise, "stop": stop, **_plain(found)})
+    else:
+        _report(found, epsilon)
+    if found.at_stop.error > ERROR:
+        raise typer.Exit(1)
+
+
+def _plain(found: "Diagnosis") -> dict[str, Any]:
+    return found._asdict() | {"at_stop": found.at_stop._asdict(), "ranks": found.ranks._asdict()}
+
+
+def _report(found: "Diagnosis", epsilon: float) -> None:
+    table = plain_table()
+    for heading in ("", "measured", ""):
+        table.add_column(heading)
+    worst = max(found.by_time, key=lambda row: row[1], default=(0, 0.0, 0.0))
+    verdict = "can be read as a probability" if found.at_stop.error <= ERROR else "is off: do not read it as one"
+    ranks = "uniform ranks" if found.ranks.p_value > RANK_LEVEL else "not uniform: the posterior has another shape"
+    rows = [
+        ("accuracy", f"{found.accuracy:.3f}", f"within {epsilon:g}, after {found.mean_queries:.2f} queries"),
+        ("calibration error", f"{found.at_stop.error:.4f}", f"of the confidence at the stop: it {verdict}"),
+        ("Brier score", f"{found.at_stop.brier:.4f}", "of the same"),
+        ("worst in time", f"{worst[1]:.4f}", f"calibration error after {worst[0]} queries"),
+        ("rank test", f"p = {found.ranks.p_value:.3g}", f"of the posterior at the stop: {ranks}"),
+        ("Markov bound", f"{found.markov_bound:.3f}", "success is at least this, from the mean loss alone"),
+        ("sampled answers", f"{found.sampled_accuracy:.3f}", "success of a draw from the posterior"),
+    ]
+    if found.second_moment_bound is not None:
+        rows.append(("second moment", f"{found.second_moment_bound:.3f}", "a bound on that, from the mean square"))
+    for row in rows:
+        table.add_row(*row)
+    print_table(table)
+    table = plain_table()
+    for heading in ("confidence", "succeeded", "episodes"):
+        table.add_column(heading)
+    for shown, right, count in zip(found.at_stop.confidence, found.at_stop.accuracy, found.at_stop.sizes, strict=True):
+        table.add_row(f"{shown:.3f}", f"{right:.3f}", str(count))
+    print_table(table)
