@@ -2,6 +2,7 @@
 
     python scripts/results.py train binary-search            # trains the zoo's models of the family, one core each
     python scripts/results.py calibrate binary-search        # chooses their stop thresholds anew, on fresh episodes
+    python scripts/results.py alarm binary-search            # fits their alarms: do histories look like the prior's?
     python scripts/results.py page binary-search             # measures every cell on fresh tasks and writes the page
     python scripts/results.py readme                         # puts the summary of all pages into README.md
 
@@ -21,7 +22,7 @@ from typing import Any
 import torch
 
 import cicpe
-from cicpe.api import recalibrate
+from cicpe.api import fit_alarm, recalibrate
 from cicpe.model import Model
 
 ROOT = Path(__file__).parent.parent
@@ -88,6 +89,15 @@ def calibrate(problem: str, dims: list[int]) -> None:
     for dim in dims:
         name = f"{problem}-{dim}d"
         recalibrate(cicpe.load(name), seed=CALIBRATION_SEED).save(ZOO / name)
+
+
+def alarm(problem: str, dims: list[int]) -> None:
+    torch.set_num_threads(1)
+    for dim in dims:
+        name = f"{problem}-{dim}d"
+        began = time.perf_counter()
+        fit_alarm(cicpe.load(name)).save(ZOO / name)
+        print(f"{name}: {time.perf_counter() - began:.0f} s", flush=True)
 
 
 def readme() -> None:
@@ -214,7 +224,7 @@ def cell_line(row: dict[str, Any]) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("action", choices=["train", "calibrate", "page", "readme"])
+    parser.add_argument("action", choices=["train", "calibrate", "alarm", "page", "readme"])
     parser.add_argument("problem", nargs="?", default="binary-search")
     parser.add_argument("--dims", type=int, nargs="*")
     args = parser.parse_args()
@@ -223,6 +233,7 @@ def main() -> None:
         {
             "train": lambda: train(args.problem, dims),
             "calibrate": lambda: calibrate(args.problem, dims),
+            "alarm": lambda: alarm(args.problem, dims),
             "readme": readme,
         }[args.action]()
         return

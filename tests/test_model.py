@@ -572,7 +572,7 @@ def test_an_out_that_is_a_file_is_refused(tmp_path: Path) -> None:
 
 FINITE = st.floats(allow_nan=False, allow_infinity=False)
 POSITIVE = st.floats(1e-6, 1e6)
-CELL = st.none() | st.builds(Cell, FINITE, st.floats(0, 1), st.floats(0, 1e4))
+CELL = st.none() | st.builds(Cell, FINITE, st.floats(0, 1), st.floats(0, 1e4), st.none() | FINITE, st.floats(0, 1))
 
 
 @st.composite

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from cicpe._version import __version__
 
 if TYPE_CHECKING:
-    from cicpe.api import Watcher, evaluate, load, recalibrate, train
+    from cicpe.api import Watcher, evaluate, fit_alarm, load, recalibrate, train
     from cicpe.certification.certificate import Certificate
     from cicpe.certification.certify import certify
     from cicpe.errors import CicpeError, InvalidInput
@@ -35,6 +35,7 @@ _PLACES = {
     "Watcher": "cicpe.api",
     "certify": "cicpe.certification.certify",
     "evaluate": "cicpe.api",
+    "fit_alarm": "cicpe.api",
     "load": "cicpe.api",
     "make_problem": "cicpe.problems",
     "recalibrate": "cicpe.api",
@@ -55,6 +56,7 @@ __all__ = [
     "__version__",
     "certify",
     "evaluate",
+    "fit_alarm",
     "load",
     "make_problem",
     "recalibrate",

@@ -292,7 +292,10 @@ def _core(path: Path, description: Description, weights: bytes) -> Core:
         network = _network(path / "config.json", description, training)
         _fill(network, path / WEIGHTS, weights)
         network.eval().requires_grad_(False)
-        return network_core(network, training, horizon)
+        try:
+            return network_core(network, training, horizon)
+        except CicpeError as error:
+            raise ModelError(f"{path / 'config.json'} describes an actor that cannot be made: {error}") from None
     try:
         problem = ProblemSpec(description.problem, description.problem_options).make()
         learned = None if training.likelihood == "exact" else LearnedLikelihood(problem, training.hidden)

@@ -15,6 +15,7 @@ import torch
 from torch import Generator, Tensor
 
 from cicpe._version import __version__
+from cicpe.agents.alarm import InPrior, in_prior
 from cicpe.agents.base import Agent, Proposal
 from cicpe.errors import InvalidInput, SessionError
 from cicpe.sessions.events import Attached, Corrected, Event, Skipped, Told, Undone, in_force
@@ -130,6 +131,17 @@ class Session:
         return self._now.proposal.std[0].numpy().copy()
 
     @property
+    def p_value(self) -> float | None:
+        """How likely a history of the prior is to look as odd at any time; None without an alarm."""
+        found = self._agent.p_value(self._now.state)
+        return None if found is None else float(found[0])
+
+    @property
+    def in_prior(self) -> InPrior:
+        """Whether the history looks like the prior's, for which alone the promise holds."""
+        return in_prior(self.p_value)
+
+    @property
     def confidence(self) -> float:
         """Probability that the recommendation is within epsilon."""
         return float(self._now.proposal.confidence[0])
@@ -212,6 +224,8 @@ class Session:
             truncated=self.truncated,
             reason=self.reason,
             confidence=self.confidence,
+            p_value=self.p_value,
+            in_prior=self.in_prior,
             recommendation=tuple(self.recommendation.tolist()),
             std=tuple(self.std.tolist()),
             credible_region=tuple((low, high) for low, high in self.credible_region.tolist()),

@@ -60,6 +60,9 @@ class Status(BaseModel):
     """Whether it stopped at the horizon, short of the confidence that was asked for."""
     reason: Reason
     confidence: float
+    p_value: float | None
+    """How likely a history of the prior is to look as odd; None where the model has no alarm."""
+    in_prior: Literal["yes", "doubtful", "no", "unknown"]
     recommendation: tuple[float, ...]
     std: tuple[float, ...]
     credible_region: tuple[tuple[float, float], ...]

@@ -1,0 +1,91 @@
+"""``cicpe alarm``: how well a model notices that the world is not its prior."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from cicpe.cli.arguments import number, seed, whole
+from cicpe.cli.evaluate import stop_rule, tasks_of
+from cicpe.cli.output import amount, note, plain_table, print_json, print_table, say
+from cicpe.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from cicpe.evaluation.alarm_study import AlarmRow
+
+
+def alarm(
+    model: Annotated[str, typer.Argument(metavar="MODEL", help="A model's folder, or its name in the zoo.")],
+    epsilon: Annotated[float, typer.Option(parser=number, metavar="E", help="How far off an answer may be.")],
+    delta: Annotated[float, typer.Option(parser=number, metavar="D", help="How often it may be farther off.")],
+    noise: Annotated[
+        float | None,
+        typer.Option(parser=number, metavar="S", help="One noise level; the trained range, if left out."),
+    ] = None,
+    stop: Annotated[str, typer.Option(metavar="confidence|bellman", help="The stop rule.")] = "confidence",
+    episodes: Annotated[int, typer.Option(parser=whole, metavar="N", help="Fresh tasks in every world.")] = 500,
+    random_seed: Annotated[int, typer.Option("--seed", parser=seed, metavar="N", help="Seeds the tasks.")] = 0,
+    problem: Annotated[
+        str | None,
+        typer.Option(metavar="FILE.py:Class", help="Where the problem is, if the model's own place has moved."),
+    ] = None,
+    save: Annotated[bool, typer.Option("--save", help="Fit the model's alarm anew and keep it in MODEL.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object on standard output.")] = False,
+) -> None:
+    """Measure a model's alarm: false alarms under its prior, and what it notices in worlds that are off.
+
+    A model without an alarm is given one first, which takes a minute and is forgotten unless --save is there.
+    """
+    import torch
+
+    import cicpe
+    from cicpe.evaluation.alarm_study import alarm_study
+
+    rule = stop_rule(stop)
+    torch.set_num_threads(1)
+    trained = cicpe.load(model)
+    if save and not Path(model).is_dir():
+        raise InvalidInput("save", model, "a model's folder: models of the zoo are read-only")
+    tasks = trained.tasks(noise, tasks_of(trained, problem))
+    if save or trained.alarm is None:
+        note("Fitting an alarm.")
+        trained = cicpe.fit_alarm(trained)
+    if save:
+        trained.save(model)
+    agent = trained.agent(epsilon, delta, rule)
+    rows = alarm_study(agent, trained.unstopped(epsilon), tasks, epsilon, delta, episodes, random_seed)
+    about = {
+        "problem": trained.description.problem,
+        "options": trained.description.problem_options,
+        "noise": noise,
+        "epsilon": epsilon,
+        "delta": delta,
+        "stop": stop,
+        "episodes": episodes,
+        "seed": random_seed,
+        "model_sha256": trained.sha256,
+    }
+    if as_json:
+        print_json(about | {"worlds": [row._asdict() for row in rows]})
+    else:
+        _report(about, rows)
+
+
+def _report(about: dict[str, Any], rows: "list[AlarmRow]") -> None:
+    say(f"{about['problem']} at epsilon {about['epsilon']:g}, delta {about['delta']:g} ({about['stop']} stop)")
+    say(f"{amount(about['episodes'], 'task')} in each world; * marks an accuracy below 1 - 2 delta.")
+    table = plain_table()
+    for heading in ("world", "accuracy", "queries", "no", "doubtful or no", "of the wrong ones", "at the horizon"):
+        table.add_column(heading)
+    for row in rows:
+        wrong = "none" if row.wrong_flagged is None else f"{row.wrong_flagged:.0%} of {row.wrong}"
+        table.add_row(
+            row.world,
+            f"{row.accuracy:.3f}" + "*" * row.misleads,
+            f"{row.mean_queries:.1f}",
+            f"{row.no:.1%}",
+            f"{row.doubtful:.1%}",
+            wrong,
+            f"{row.doubtful_at_horizon:.1%}",
+        )
+    print_table(table)
