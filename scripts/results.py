@@ -28,7 +28,7 @@ from cicpe.model import Model
 ROOT = Path(__file__).parent.parent
 TARGETS = ROOT / "benchmarks" / "targets.json"
 ZOO = ROOT / "src" / "cicpe" / "zoo"
-MODEL_FILES = ("config.json", "weights.safetensors", "calibration.json", "card.md")
+MODEL_FILES = ("config.json", "weights.safetensors", "calibration.json", "card.md", "alarm.json", "alarm.safetensors")
 MINUTES = {
     ("binary-search", 6): 4,
     ("binary-search", 8): 4,
@@ -81,7 +81,9 @@ def train(problem: str, dims: list[int]) -> None:
         subprocess.run(command, check=True)
         (ZOO / name).mkdir(parents=True, exist_ok=True)
         for file in MODEL_FILES:
-            shutil.copy2(run / file, ZOO / name / file)
+            (ZOO / name / file).unlink(missing_ok=True)
+            if (run / file).exists():
+                shutil.copy2(run / file, ZOO / name / file)
 
 
 def calibrate(problem: str, dims: list[int]) -> None:

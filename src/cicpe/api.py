@@ -330,16 +330,17 @@ def _calibrated(
 
 
 def recalibrate(model: Model, *, episodes: int = 32768, seed: int = 1, minutes: float | None = None) -> Model:
-    """The same model with its stop thresholds chosen anew, on fresh held-out episodes."""
-    began, config = time.perf_counter(), model.description.training
+    """The same model with its stop thresholds chosen anew, on fresh held-out episodes.
+
+    ``minutes`` limits it. The minutes in the description stay those of training.
+    """
+    config = model.description.training
     cost = config.cost if isinstance(config, TrainingConfig) else None
     seconds = None if minutes is None else 60 * minutes
     calibration = _calibrated(model.core, model.problem, config, cost, episodes, seed, seconds)
     # An alarm knows the prior's histories as the old spread of queries makes them.
     alarm = model.alarm if calibration.scale == model.calibration.scale else None
-    spent = model.description.minutes + (time.perf_counter() - began) / 60
-    description = model.description.model_copy(update={"minutes": spent})
-    return replace(model, description=description, calibration=calibration, alarm=alarm)
+    return replace(model, calibration=calibration, alarm=alarm)
 
 
 def fit_alarm(model: Model, *, seed: int = 2, episodes: int | None = None, ranked: int | None = None) -> Model:
