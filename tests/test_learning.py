@@ -7,7 +7,7 @@ import torch
 from torch import Generator, Tensor
 
 import cicpe
-from cicpe.agents.actors import make_actor
+from cicpe.agents.actors import ActorName, make_actor
 from cicpe.agents.core import CoreAgent
 from cicpe.agents.network_core import NetworkCore
 from cicpe.agents.stopping import ConfidenceStop
@@ -16,10 +16,14 @@ from cicpe.evaluation.evaluate import evaluate_agent
 from cicpe.networks.network import Network, NetworkConfig
 from cicpe.networks.recurrent import RecurrentConfig
 from cicpe.problems import Problem
+from cicpe.problems.ackley import Ackley
+from cicpe.problems.best_arm import BestArm
 from cicpe.problems.binary_search import BinarySearch
+from cicpe.problems.gp_max import GPMax
 from cicpe.spaces import Box
 from cicpe.training.config import TrainingConfig
 from cicpe.training.loop import Losses, Trainer, build_network
+from cicpe.training.recipes import choose
 from cicpe.training.schedule import Budget
 
 
@@ -40,11 +44,13 @@ class Seen(Problem):
         return task
 
 
-def success_after(network: Network, problem: Problem, queries: int, epsilon: float) -> float:
+def success_after(
+    network: Network, problem: Problem, queries: int, epsilon: float, actor: ActorName = "ts", scale: float = 0.0
+) -> float:
     """Accuracy of an agent that always makes this many queries."""
     never = ConfidenceStop(lambda context: torch.full((len(context),), 2.0))
-    actor = make_actor("ts", network.query_space, network.answer_space)
-    agent = CoreAgent(NetworkCore(network, actor, queries), never, epsilon, epsilon)
+    rule = make_actor(actor, network.query_space, network.answer_space, network)
+    agent = CoreAgent(NetworkCore(network, rule, queries), never, epsilon, epsilon, scale)
     return evaluate_agent(agent, problem, epsilon, 0.1, episodes=2000, seed=0).accuracy
 
 
@@ -79,6 +85,40 @@ def test_binary_search_is_learnt_and_its_confidence_is_calibrated() -> None:
         assert found.accuracy >= 1 - delta - 0.02
         assert abs(found.confidence - found.accuracy) < 0.1
         assert found.mean_queries < horizon
+
+
+SMALL_FAMILIES = [
+    # Family, its recipe's own choices, epsilon, queries, updates, and the success that is then reached.
+    pytest.param(BinarySearch(dim=1, noise=0.05), 0.2, 8, 60, 0.85, id="binary-search"),
+    pytest.param(BestArm(dim=2, noise=0.01), 0.02, 3, 40, 0.85, id="best-arm"),
+    pytest.param(Ackley(dim=1, noise=0.05), 0.3, 8, 60, 0.5, id="ackley", marks=pytest.mark.slow),
+    pytest.param(GPMax(dim=1, noise=0.05), 0.4, 8, 30, 0.75, id="gp-max", marks=pytest.mark.slow),
+]
+
+
+@pytest.mark.parametrize(("problem", "epsilon", "queries", "updates", "least"), SMALL_FAMILIES)
+def test_every_family_is_learnt_in_seconds(
+    problem: Problem, epsilon: float, queries: int, updates: int, least: float
+) -> None:
+    chosen = choose("fast", problem).config
+    assert isinstance(chosen, TrainingConfig)
+    changes = {
+        "epsilon": (epsilon, epsilon),
+        "first_batch": 48,
+        "batch": 48,
+        "horizon": queries,
+        "adapt_horizon": False,
+    }
+    config = TrainingConfig.model_validate(chosen.model_dump() | changes)
+    trainer = Trainer(problem, config, Budget(updates=updates), seed=0)
+    how = config.actor, config.query_scales[-1]
+    before = success_after(untrained(problem, config), problem, queries, epsilon, *how)
+    while trainer.progress < 1:
+        trainer.iterate()
+    after = success_after(trainer.average.eval(), problem, queries, epsilon, *how)
+    assert after >= least, (before, after)
+    # A regression memory brings its estimate along: there the first network is nearly as good.
+    assert after > min(before + 0.1, 0.95), (before, after)
 
 
 def curve(trainer: Trainer) -> list[Losses]:
