@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cicpe.cli.arguments import number, seed, whole
+from cicpe.cli import options
+from cicpe.cli.arguments import whole
 from cicpe.cli.evaluate import stop_rule, tasks_of
 from cicpe.cli.output import amount, note, plain_table, print_json, print_table, say
 from cicpe.errors import InvalidInput
@@ -15,22 +16,16 @@ if TYPE_CHECKING:
 
 
 def alarm(
-    model: Annotated[str, typer.Argument(metavar="MODEL", help="A model's folder, or its name in the zoo.")],
-    epsilon: Annotated[float, typer.Option(parser=number, metavar="E", help="How far off an answer may be.")],
-    delta: Annotated[float, typer.Option(parser=number, metavar="D", help="How often it may be farther off.")],
-    noise: Annotated[
-        float | None,
-        typer.Option(parser=number, metavar="S", help="One noise level; the trained range, if left out."),
-    ] = None,
-    stop: Annotated[str, typer.Option(metavar="confidence|bellman", help="The stop rule.")] = "confidence",
+    model: options.Model,
+    epsilon: options.Epsilon,
+    delta: options.Delta,
+    noise: options.Noise = None,
+    stop: options.Stop = "confidence",
     episodes: Annotated[int, typer.Option(parser=whole, metavar="N", help="Fresh tasks in every world.")] = 500,
-    random_seed: Annotated[int, typer.Option("--seed", parser=seed, metavar="N", help="Seeds the tasks.")] = 0,
-    problem: Annotated[
-        str | None,
-        typer.Option(metavar="FILE.py:Class", help="Where the problem is, if the model's own place has moved."),
-    ] = None,
+    random_seed: options.Seed = 0,
+    problem: options.MovedProblem = None,
     save: Annotated[bool, typer.Option("--save", help="Fit the model's alarm anew and keep it in MODEL.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object on standard output.")] = False,
+    as_json: options.Json = False,
 ) -> None:
     """Measure a model's alarm: false alarms under its prior, and what it notices in worlds that are off.
 

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from cicpe import zoo
-from cicpe.cli.arguments import number, seed, whole
+from cicpe.cli import options
+from cicpe.cli.arguments import number, whole
 from cicpe.cli.evaluate import stop_rule, tasks_of
 from cicpe.cli.output import note, print_json, say
 
@@ -18,28 +19,22 @@ NOT_CERTIFIED = 1
 
 
 def certify(
-    model: Annotated[str, typer.Argument(metavar="MODEL", help="A model's folder, or its name in the zoo.")],
-    epsilon: Annotated[float, typer.Option(parser=number, metavar="E", help="How far off an answer may be.")],
-    delta: Annotated[float, typer.Option(parser=number, metavar="D", help="How often it may be farther off.")],
-    noise: Annotated[
-        float | None,
-        typer.Option(parser=number, metavar="S", help="One noise level; the trained range, if left out."),
-    ] = None,
+    model: options.Model,
+    epsilon: options.Epsilon,
+    delta: options.Delta,
+    noise: options.Noise = None,
     alpha: Annotated[
         float, typer.Option(parser=number, metavar="A", help="Probability of a false certificate.")
     ] = 0.05,
     episodes: Annotated[int, typer.Option(parser=whole, metavar="N", help="Fresh tasks to play at most.")] = 20_000,
-    random_seed: Annotated[int, typer.Option("--seed", parser=seed, metavar="N", help="Seeds the tasks.")] = 0,
-    stop: Annotated[str, typer.Option(metavar="confidence|bellman", help="The stop rule.")] = "confidence",
-    problem: Annotated[
-        str | None,
-        typer.Option(metavar="FILE.py:Class", help="Where the problem is, if the model's own place has moved."),
-    ] = None,
+    random_seed: options.Seed = 0,
+    stop: options.Stop = "confidence",
+    problem: options.MovedProblem = None,
     out: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="Where certificates are kept; MODEL/certificate.json, if left out."),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object on standard output.")] = False,
+    as_json: options.Json = False,
 ) -> int:
     """Test on fresh tasks whether a model keeps its promise.
 

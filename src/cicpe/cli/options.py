@@ -1,0 +1,22 @@
+"""Options that several commands share, said once: ``def command(model: Model, epsilon: Epsilon, ...)``."""
+
+from typing import Annotated
+
+import typer
+
+from cicpe.cli.arguments import number, seed
+
+Model = Annotated[str, typer.Argument(metavar="MODEL", help="A model's folder, or its name in the zoo.")]
+Epsilon = Annotated[float, typer.Option(parser=number, metavar="E", help="How far off an answer may be.")]
+Delta = Annotated[float, typer.Option(parser=number, metavar="D", help="How often it may be farther off.")]
+Noise = Annotated[
+    float | None,
+    typer.Option(parser=number, metavar="S", help="One noise level; the trained range, if left out."),
+]
+Stop = Annotated[str, typer.Option(metavar="confidence|bellman|shaped", help="The stop rule.")]
+Seed = Annotated[int, typer.Option("--seed", parser=seed, metavar="N", help="Seeds the tasks.")]
+MovedProblem = Annotated[
+    str | None,
+    typer.Option(metavar="FILE.py:Class", help="Where the problem is, if the model's own place has moved."),
+]
+Json = Annotated[bool, typer.Option("--json", help="One JSON object on standard output.")]

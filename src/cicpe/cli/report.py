@@ -1,0 +1,78 @@
+"""``cicpe report``: a page of figures about a model or a comparison."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from cicpe.cli.arguments import number, seed, whole
+from cicpe.cli.output import print_json, say
+
+if TYPE_CHECKING:
+    from cicpe.reporting.page import Report
+
+
+def report(
+    run: Annotated[
+        str,
+        typer.Argument(metavar="MODEL|RUN", help="A model's folder or name in the zoo, or a file of compare --json."),
+    ],
+    out: Annotated[Path, typer.Option(metavar="DIR", help="A folder for the page and its figures.")],
+    epsilon: Annotated[
+        float | None,
+        typer.Option(
+            parser=number, metavar="E", help="How far off an answer may be; the model's largest, if left out."
+        ),
+    ] = None,
+    delta: Annotated[float, typer.Option(parser=number, metavar="D", help="How often it may be farther off.")] = 0.1,
+    noise: Annotated[
+        float | None, typer.Option(parser=number, metavar="S", help="The noise level; the model's usual, if left out.")
+    ] = None,
+    episodes: Annotated[int, typer.Option(parser=whole, metavar="N", help="Fresh tasks to play.")] = 1000,
+    random_seed: Annotated[int, typer.Option("--seed", parser=seed, metavar="N", help="Seeds the tasks.")] = 0,
+    robustness: Annotated[bool, typer.Option("--robustness", help="Play it under other priors too.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object on standard output.")] = False,
+) -> None:
+    """Write a page about a model: what it does, on fresh tasks, in figures.
+
+    The page is one file that loads nothing: it can be mailed, printed or read offline. Beside it lie the figures as
+    PNG files and all numbers as report.json. For a file of `cicpe compare --json` the page shows the methods
+    compared; nothing is played then.
+    """
+    made = _comparison(Path(run)) if Path(run).is_file() else None
+    if made is None:
+        made = _model(run, epsilon, delta, noise, episodes, random_seed, robustness)
+    page = made.write(out)
+    if as_json:
+        print_json({"page": str(page), **made.numbers})
+    else:
+        say(f"{page}")
+
+
+def _comparison(path: Path) -> "Report":
+    from cicpe.reporting.comparison_page import comparison_report, read_comparison
+
+    return comparison_report(read_comparison(path))
+
+
+def _model(
+    name: str,
+    epsilon: float | None,
+    delta: float,
+    noise: float | None,
+    episodes: int,
+    random_seed: int,
+    robustness: bool,
+) -> "Report":
+    import torch
+
+    import cicpe
+    from cicpe import zoo
+    from cicpe.reporting.measure import default_setting
+    from cicpe.reporting.model_page import model_report
+
+    torch.set_num_threads(1)
+    model = cicpe.load(name)
+    folder = Path(name) if Path(name).is_dir() else zoo.folder(name)
+    setting = default_setting(model, epsilon, delta, noise, episodes, random_seed)
+    return model_report(model, folder.name, setting, folder, robustness)
