@@ -21,7 +21,7 @@ READY :=
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test test-slow check format bench bench-recipes results clean
+.PHONY: help venv demo test test-slow check format bench bench-recipes train-zoo results clean
 
 help:
 	@echo "make demo           train an agent from scratch, deploy it, watch a session (about three minutes)"
@@ -31,7 +31,8 @@ help:
 	@echo "make format         put the code in house format"
 	@echo "make bench          measure the speed of training and deployment"
 	@echo "make bench-recipes  race the recipes against each other"
-	@echo "make results        train and measure what docs/results reports"
+	@echo "make train-zoo      train the models of the zoo anew (the minutes in scripts/results.py)"
+	@echo "make results        measure the zoo and write the pages and figures of docs/results"
 	@echo "make venv           only make the virtual environment ($(VENV))"
 	@echo "make clean          remove the virtual environment and the caches"
 
@@ -71,11 +72,14 @@ bench-recipes: $(READY)
 
 FAMILIES ?= binary-search best-arm gp-max
 
+train-zoo: $(READY)
+	set -e; for family in $(FAMILIES); do $(BIN)/python scripts/results.py train $$family; done
+
 results: $(READY)
-	set -e; for family in $(FAMILIES); do \
-		$(BIN)/python scripts/results.py train $$family; \
-		$(BIN)/python scripts/results.py page $$family; \
-	done
+	set -e; for family in $(FAMILIES); do $(BIN)/python scripts/results.py page $$family; done
+	$(BIN)/python scripts/comparisons.py
+	$(BIN)/python benchmarks/value_against_argmax.py
+	$(BIN)/python scripts/figures.py
 	$(BIN)/python scripts/results.py readme
 
 clean:

@@ -11,7 +11,7 @@ import cicpe
 
 ROOT = Path(cicpe.__file__).parent
 BASE = {"_version", "errors", "files", "trees"}
-SIMULATOR = BASE | {"spaces", "problems"}
+SIMULATOR = BASE | {"spaces", "data", "problems"}
 DECIDER = SIMULATOR | {"networks", "agents"}
 EVERYTHING = DECIDER | {"training", "evaluation", "certification", "sessions", "zoo", "model", "api"}
 
@@ -22,7 +22,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "trees": {"errors"},
     "zoo": {"errors"},
     "spaces": BASE,
-    "problems": BASE | {"spaces"},
+    "data": BASE,
+    "problems": BASE | {"spaces", "data"},
     "networks": SIMULATOR,
     "agents": SIMULATOR | {"networks"},
     "baselines": DECIDER,
@@ -37,8 +38,9 @@ MAY_IMPORT: dict[str, set[str]] = {
     "api": (EVERYTHING - {"api"}) | {"inspection"},
     "comparison": EVERYTHING | {"baselines"},
     "integrations": EVERYTHING,
-    "server": EVERYTHING - {"training", "networks"},
-    "cli": EVERYTHING | {"plots", "testing", "baselines", "comparison", "server"},
+    "server": BASE | {"spaces", "sessions", "zoo", "model", "api"},
+    "reporting": EVERYTHING | {"baselines", "plots"},
+    "cli": EVERYTHING | {"plots", "testing", "baselines", "comparison", "reporting", "server"},
     "__init__": EVERYTHING,
     "__main__": {"cli"},
 }

@@ -3,10 +3,10 @@
 import dataclasses
 import json
 import re
+import resource
 import shutil
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -82,16 +82,33 @@ def test_help_is_quick_and_needs_no_torch() -> None:
     )
     times = []
     for _ in range(3):
-        began = time.perf_counter()
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
         done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
-        times.append(time.perf_counter() - began)
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        # Of the processor, not of the clock: other tests run at the same time.
+        times.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
         assert done.returncode == 0, done.stderr
     assert "demo" in done.stdout
     assert "evaluate" in done.stdout
     assert min(times) < 0.5
 
 
-@pytest.mark.parametrize("command", ["demo", "problems", "train", "evaluate", "zoo"])
+@pytest.mark.parametrize(
+    "command",
+    [
+        "demo",
+        "problems",
+        "train",
+        "evaluate",
+        "certify",
+        "diagnose",
+        "robustness",
+        "alarm",
+        "compare",
+        "session",
+        "zoo",
+    ],
+)
 def test_every_command_has_help(run: Run, command: str) -> None:
     done = run(command, "--help")
     assert done.code == 0
@@ -328,7 +345,7 @@ def test_train_refuses(run: Run, tmp_path: Path, problem: str, options: list[str
         ("--epsilon much --delta 0.4", ["--epsilon", "'much'"]),
         ("--epsilon 0.9 --delta 0.4 --noise 0.3", ["noise = 0.3", "trained for"]),
         ("--epsilon 0.9 --delta 0.4 --noise -1", ["noise = -1"]),
-        ("--epsilon 0.9 --delta 0.4 --stop never", ["stop = 'never'", "confidence or bellman"]),
+        ("--epsilon 0.9 --delta 0.4 --stop never", ["stop = 'never'", "confidence, bellman or shaped"]),
         ("--epsilon 0.9 --delta 0.4 --episodes 0", ["episodes = 0", "at least 1"]),
         ("--epsilon 0.9 --delta 0.4 --problem nothing", ["problem = 'nothing'"]),
         ("--epsilon 0.9 --delta 0.4 --problem gp-max", ["problem = 'gp-max'", "query_space"]),

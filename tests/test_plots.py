@@ -1,4 +1,4 @@
-"""The trace of one episode, and its figure."""
+"""The trace of one episode, and every figure: labels and values, read back from the axes."""
 
 import io
 import subprocess
@@ -9,11 +9,21 @@ import numpy as np
 import pytest
 import torch
 from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
 from torch import Generator, Tensor
 
 from cicpe.agents.base import Agent, Proposal
 from cicpe.errors import InvalidInput
 from cicpe.evaluation.trajectory import trace_episode
+from cicpe.plots.ackley import Reach, plot_ackley_ranges
+from cicpe.plots.bands import plot_spread, plot_survival
+from cicpe.plots.heat import plot_robustness
+from cicpe.plots.methods import Method, plot_methods
+from cicpe.plots.query_space import PathQueries, Plane, plot_paths, plot_planes
+from cicpe.plots.reliability import AtTheStop, plot_reliability
+from cicpe.plots.scaling import Scaling, Slope, plot_scaling
+from cicpe.plots.style import INK, svg
+from cicpe.plots.training import plot_training
 from cicpe.plots.trajectory import plot_trajectory
 from cicpe.problems import HiddenTasks
 from cicpe.problems.binary_search import BinarySearch
@@ -54,6 +64,7 @@ def test_a_trace_keeps_every_step(patience: int, extra: int, queries: int) -> No
     np.testing.assert_allclose(trace.std, 1 / (1 + trace.mean))
     np.testing.assert_allclose(trace.confidence, steps / 2, rtol=1e-6)
     assert (trace.stop_time, trace.stopped) == (patience, True)
+    assert trace.observation.shape == trace.query.shape
     assert trace.loss == pytest.approx(np.linalg.norm(trace.mean[patience] - hidden.target[0].numpy()), rel=1e-5)
 
 
@@ -120,3 +131,104 @@ def test_any_length_can_be_saved(steps: int) -> None:
 def test_no_figure_state_is_kept() -> None:
     code = "import sys, cicpe.plots.trajectory; sys.exit('matplotlib.pyplot' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], timeout=60).returncode == 0
+
+
+def test_methods_show_values_intervals_and_the_paper() -> None:
+    rows = [
+        Method("ours", "ours", 0.93, (0.91, 0.95), 7.5, (7.3, 7.7), 0.91, 22.7),
+        Method("tpe", "baseline", 0.48, (0.43, 0.54), 8.0, (8.0, 8.0)),
+    ]
+    figure = plot_methods(rows, goal=0.9, title="n = 10, seed 0")
+    left, right = figure.axes
+    assert [label.get_text() for label in left.get_yticklabels()] == ["ours", "tpe"]
+    assert (left.get_xlabel(), right.get_xlabel()) == ("accuracy", "queries")
+    drawn_values = [float(line.get_xdata()[0]) for line in left.get_lines() if len(line.get_xdata()) == 1]
+    assert drawn_values == [0.93, 0.91, 0.48]
+    assert [line.get_xdata()[0] for line in right.get_lines()] == [7.5, 22.7, 8.0]
+    np.testing.assert_allclose(left.collections[0].get_segments()[0][:, 0], [0.91, 0.95])
+    labels = [text.get_text() for text in figure.legends[0].get_texts()]
+    assert labels == ["ours, 95 %", "baseline, 95 %", "the paper", "asked for, 0.9"]
+    assert left.get_ylim()[0] > left.get_ylim()[1]  # the first method on top
+
+
+def test_queries_that_differ_much_are_logarithmic() -> None:
+    rows = [Method(str(q), "baseline", 0.9, (0.8, 1.0), q, (q, q)) for q in (5.0, 5000.0)]
+    assert plot_methods(rows).axes[1].get_xscale() == "log"
+
+
+CURVE = (np.array([1.0, 0.5, 0.1]), np.array([0.9, 0.4, 0.05]), np.array([1.0, 0.6, 0.2]))
+
+
+def test_survival_and_spread_draw_their_curves() -> None:
+    figure = plot_survival({"a": CURVE, "b": CURVE}, title="t")
+    panel = figure.axes[0]
+    assert (panel.get_xlabel(), "P(" in panel.get_ylabel()) == ("queries, t", True)
+    np.testing.assert_allclose(panel.get_lines()[0].get_ydata(), CURVE[0])
+    assert len(panel.collections) == 2
+    assert len({(line.get_color(), str(line.get_linestyle())) for line in panel.get_lines()}) == 2
+    narrowing = plot_spread({"a": CURVE}, {"a": 1.5}).axes[0]
+    assert narrowing.get_yscale() == "log"
+    assert list(narrowing.get_lines()[1].get_xdata()) == [1.5, 1.5]
+
+
+def test_the_matched_prior_is_boxed_and_every_cell_says_its_value() -> None:
+    value = np.arange(9.0).reshape(3, 3) / 10
+    figure = plot_robustness((0.5, 1.0, 3.0), (0.5, 1.0, 3.0), [("accuracy", value, value - 0.01, value + 0.01)])
+    panel = figure.axes[0]
+    boxes = [patch for patch in panel.patches if isinstance(patch, Rectangle)]
+    assert {box.get_xy() for box in boxes} == {(1, 1)}
+    assert [text.get_text().split("\n")[0] for text in panel.texts] == [f"{v:.2f}" for v in value.flat]
+    assert [label.get_text() for label in panel.get_xticklabels()] == ["0.5", "1", "3"]
+    np.testing.assert_allclose(panel.collections[0].get_array(), value)
+
+
+def test_reliability_has_a_diagonal_and_the_stop() -> None:
+    x = np.array([0.2, 0.8])
+    stop = AtTheStop(0.9, 0.92, (0.9, 0.94))
+    top, bottom = plot_reliability(x, x, x - 0.1, x + 0.1, np.array([5.0, 9.0]), stop=stop).axes
+    assert [list(line.get_xdata()) for line in top.get_lines()] == [[0, 1], [0.2, 0.8], [0.9]]
+    assert [bar.get_height() for bar in bottom.patches] == [5.0, 9.0]
+    assert (bottom.get_xlabel(), top.get_ylabel()) == ("confidence", "right answers")
+
+
+def test_queries_are_coloured_by_their_order() -> None:
+    rng = np.random.default_rng(0)
+    episodes = [Plane(rng.uniform(size=(n, 2)), np.zeros(2), np.ones(2), 0.1, f"{n}") for n in (3, 6)]
+    panels = plot_planes(episodes, (0.0, 0.0), (1.0, 1.0)).axes
+    np.testing.assert_allclose(panels[1].collections[0].get_array(), np.arange(1, 7))
+    np.testing.assert_allclose(panels[1].collections[0].get_offsets(), episodes[1].query)
+    assert panels[-1].get_ylabel() == "query number"
+    assert [panel.get_title(loc="left") for panel in panels[:2]] == ["3", "6"]
+    grid = np.linspace(0, 1, 5)
+    path = PathQueries(grid, grid**2, np.array([0.5]), np.array([0.3]), 1.0, 0.9, 0.1, "one")
+    panel = plot_paths([path]).axes[0]
+    np.testing.assert_allclose(panel.get_lines()[0].get_ydata(), grid**2)
+    np.testing.assert_allclose(panel.collections[0].get_offsets(), [[0.5, 0.3]])
+    assert (panel.get_xlabel(), panel.get_ylabel()) == ("place, x", "value")
+
+
+def test_ranges_and_scalings_and_training_are_labelled() -> None:
+    x = np.array([0.1, 0.3, 0.5])
+    left, right = plot_ackley_ranges({3: Reach(x, 2 * x, 3 * x)}, {3: Reach(x, x, x)}).axes
+    assert left.get_xlabel().startswith("b")
+    assert right.get_xlabel().startswith("c")
+    np.testing.assert_allclose(left.get_lines()[0].get_ydata(), 3 * x)
+    np.testing.assert_allclose(left.get_lines()[1].get_ydata(), 2 * x)
+    scaling = plot_scaling([Scaling("value", x, x**-2, x**-2, x**-2)], [Slope("-2", (0.5, 0.1), 4.0, -2.0)]).axes[0]
+    assert (scaling.get_xscale(), scaling.get_yscale(), scaling.xaxis_inverted()) == ("log", "log", True)
+    np.testing.assert_allclose(scaling.get_lines()[1].get_ydata(), [4.0, 100.0])
+    panels = plot_training(x, x, 10 * x, x, {"inference": x}).axes
+    assert {panel.get_ylabel() for panel in panels} == {
+        "accuracy of its own rollouts",
+        "loss: inference",
+        "mean queries",
+    }
+
+
+def test_an_svg_follows_the_page_and_links_to_nothing() -> None:
+    text = svg(plot_survival({"a": CURVE}, title="t"))
+    assert text.startswith("<svg")
+    assert "http" not in text
+    assert "currentColor" in text
+    assert INK not in text
+    assert text == svg(plot_survival({"a": CURVE}, title="t"))

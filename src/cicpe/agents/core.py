@@ -19,7 +19,6 @@ from cicpe.agents.base import Agent, Proposal
 from cicpe.agents.stopping import StopRule, StopView
 from cicpe.spaces import Space
 
-
 EDGE = 1e-6
 """Confidences are kept this far from 0 and 1 where their log-odds are taken."""
 
@@ -137,15 +136,11 @@ class CoreAgent(Agent):
         both = (self.stop_epsilon,) if self.epsilon == self.stop_epsilon else (self.stop_epsilon, self.epsilon)
         bellman = self.stop_rule.needs_go_value
         look = self.core.look(state.core, both, rng, self.scale, (state.threshold,) if bellman else ())
-        confidence = look.confidence[-1]
-        if state.temper is not None:
-            slope, intercept = state.temper
-            confidence = torch.sigmoid(slope * torch.logit(confidence, eps=EDGE) + intercept)
         return Proposal(
             query=look.query,
             stop=self.stop_rule.decide(look.view(0, 0 if bellman else None), state.threshold),
             recommendation=look.recommendation[0],
-            confidence=confidence,
+            confidence=_shown(look.confidence[-1], state.temper),
             std=look.std,
         )
 
@@ -157,5 +152,16 @@ class CoreAgent(Agent):
             tally = self.alarm.observe(tally, state.core, query, observation)
         return state._replace(core=self.core.observe(state.core, query, observation), tally=tally)
 
+    def shown_threshold(self, context: Float[Tensor, "batch context"]) -> Float[Tensor, " batch"]:
+        """The confidence, as it is shown, at which the confidence rule stops."""
+        return _shown(self.stop_rule.threshold(context), None if self.temper is None else self.temper(context))
+
     def p_value(self, state: CoreState) -> Float[Tensor, " batch"] | None:
         return None if self.alarm is None or state.tally is None else self.alarm.p_value(state.tally)
+
+
+def _shown(confidence: Tensor, temper: tuple[Tensor, Tensor] | None) -> Tensor:
+    if temper is None:
+        return confidence
+    slope, intercept = temper
+    return torch.sigmoid(slope * torch.logit(confidence, eps=EDGE) + intercept)

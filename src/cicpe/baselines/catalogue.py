@@ -15,6 +15,7 @@ from cicpe.baselines.max_value import UniformBins, UniformTop
 from cicpe.baselines.optuna_agents import OptunaAgent
 from cicpe.baselines.references.conjugate import ConjugateRegression
 from cicpe.baselines.references.gp_grid import GPGrid
+from cicpe.baselines.references.gp_peak import GPPeak
 from cicpe.baselines.references.grid import GridPosterior
 from cicpe.baselines.regret_bounds import RegretBounds
 from cicpe.baselines.tbal import TBAL, plan_for
@@ -22,6 +23,7 @@ from cicpe.baselines.track_and_stop import TrackAndStop
 from cicpe.errors import InvalidInput
 from cicpe.problems import Problem
 from cicpe.problems.binary_search import BinarySearch
+from cicpe.problems.gp_argmax import GPArgmax
 
 PLAYABLE = 100_000
 """The most queries of an episode that are played one by one."""
@@ -62,6 +64,12 @@ def _tbal(setting: Setting) -> Agent:
     return TBAL(plan)
 
 
+def _argmax(setting: Setting) -> Agent:
+    if not isinstance(setting.problem, GPArgmax):
+        raise InvalidInput("problem", type(setting.problem).__name__, "gp_argmax")
+    return GPPeak(setting.problem, setting.epsilon, setting.limit)
+
+
 def _particles(setting: Setting) -> Agent:
     if isinstance(setting.problem, BinarySearch):
         raise InvalidInput("problem", "binary-search", "a problem without a closed-form posterior")
@@ -87,6 +95,7 @@ METHODS: Mapping[str, Method] = {
     "reference-grid-mean": Method(lambda s: GridPosterior(s.problem, s.epsilon, s.limit, "mean"), calibration=1000),
     "reference-conjugate": Method(lambda s: ConjugateRegression(s.problem, s.epsilon, s.limit), calibration=1000),
     "reference-gp": Method(lambda s: GPGrid(s.problem, s.epsilon, s.limit), tasks=500, calibration=500),
+    "reference-argmax": Method(_argmax, tasks=100, calibration=100),
     "reference-particles": Method(_particles, tasks=50, calibration=50),
 }
 """Name -> method. Ours (``cicpe`` and ``random``) need a trained model and are not here."""

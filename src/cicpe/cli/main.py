@@ -15,6 +15,7 @@ from cicpe.cli.alarm import alarm
 from cicpe.cli.arguments import spread_ranges
 from cicpe.cli.certify import certify
 from cicpe.cli.compare import compare
+from cicpe.cli.data import data_app
 from cicpe.cli.demo import demo
 from cicpe.cli.diagnose import diagnose
 from cicpe.cli.evaluate import evaluate
@@ -60,6 +61,7 @@ def root(
 
 app.command()(demo)
 app.command()(problems)
+app.add_typer(data_app, name="data")
 app.command()(train)
 app.command()(evaluate)
 app.command()(compare)

@@ -77,5 +77,6 @@ def _in_words(space: dict[str, Any]) -> str:
 
 def _shown(default: Any) -> str:
     if isinstance(default, tuple):
-        return " to ".join(f"{value:g}" for value in default)
+        numbers = all(isinstance(value, float) for value in default)
+        return " to ".join(f"{value:g}" for value in default) if numbers else " ".join(map(str, default))
     return str(default)

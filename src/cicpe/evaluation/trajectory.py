@@ -16,6 +16,7 @@ class Trace(NamedTuple):
     """An episode of T queries. Beliefs have one row more: the first is before any query."""
 
     query: Float[np.ndarray, "T query"]
+    observation: Float[np.ndarray, "T observation"]
     mean: Float[np.ndarray, "T+1 answer"]
     """The recommendation, should the episode have ended there."""
     std: Float[np.ndarray, "T+1 answer"]
@@ -41,6 +42,7 @@ def trace_episode(agent: Agent, hidden: HiddenTasks, rng: Generator, extra: int 
     if len(hidden) != 1:
         raise InvalidInput("hidden", f"{len(hidden)} tasks", "a single task")
     proposals: list[Proposal] = []
+    seen = [torch.zeros(0, hidden.problem.observation_dim)]
     state = agent.begin(hidden.context)
     stop_time: int | None = None
     for t in range(agent.horizon + 1):
@@ -50,11 +52,13 @@ def trace_episode(agent: Agent, hidden: HiddenTasks, rng: Generator, extra: int 
             stop_time = t
         if t == agent.horizon or (stop_time is not None and t >= stop_time + extra):
             break
-        state = agent.observe(state, proposal.query, hidden.observe(proposal.query, rng))
+        seen.append(hidden.observe(proposal.query, rng))
+        state = agent.observe(state, proposal.query, seen[-1])
     assert stop_time is not None
     query, _, mean, confidence, std = (torch.cat(column).numpy() for column in zip(*proposals, strict=True))
     return Trace(
         query=query[:-1],
+        observation=torch.cat(seen).numpy(),
         mean=mean,
         std=std,
         confidence=confidence,

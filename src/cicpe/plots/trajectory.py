@@ -4,25 +4,19 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
 from matplotlib.artist import Artist
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
 
+from cicpe.plots.style import GREY, INK, SHADE, Array, dress, look_of, new_figure, styled
+
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
-"""Okabe and Ito: told apart by people with any common colour blindness."""
-MARKERS = ("o", "s", "^", "D", "v", "P", "X")
-"""A second way to tell coordinates apart, for print in grey."""
-GREY, SHADE = "#555555", "#EEEEEE"
 
-Array = npt.NDArray[np.floating]
-
-
+@styled
 def plot_trajectory(
     query: Array,
     mean: Array,
@@ -32,6 +26,7 @@ def plot_trajectory(
     stop_time: int | None = None,
     confidence: Array | None = None,
     names: Sequence[str] | None = None,
+    same_space: bool = True,
     title: str | None = None,
 ) -> Figure:
     """Draws three panels over the number of observations t (four, where the confidence is given).
@@ -40,22 +35,23 @@ def plot_trajectory(
         query: T x query: the query made after t observations, for t = 0 ... T - 1.
         mean: T + 1 x answer: the recommendation after t observations.
         std: T + 1 x answer: its standard deviation.
-        target: The true answer, drawn dashed; on the queries too where both spaces have as many coordinates.
+        target: The true answer, drawn dashed; on the queries too where the spaces are the same.
         stop_time: Where the agent stopped; what follows is shaded.
         confidence: T + 1: the probability of success after t observations.
         names: Names of the answer's coordinates; 1, 2, ... where not given.
+        same_space: Whether a query may be the answer; where the numbers of coordinates differ it is not.
         title: A line above the panels.
     """
     panels = 3 if confidence is None else 4
-    figure = Figure(figsize=(7.2, 1.6 + 1.9 * panels), layout="constrained")
+    figure = new_figure(1.2 + 1.5 * panels, title=title)
     axes: list[Axes] = list(figure.subplots(panels, 1, sharex=True))
-    same = query.shape[1] == mean.shape[1]
+    same = same_space and query.shape[1] == mean.shape[1]
     _curves(axes[0], query, "query", target if same else None)
     _curves(axes[1], mean, "posterior mean", target)
     _curves(axes[2], std, "posterior std", None)
     axes[2].set_ylim(bottom=0)
     if confidence is not None:
-        axes[3].plot(np.arange(len(confidence)), confidence, color="black", linewidth=1.6, marker=".")
+        axes[3].plot(np.arange(len(confidence)), confidence, color=INK, linewidth=1.6, marker=".")
         axes[3].set_ylabel("confidence")
         axes[3].set_ylim(-0.03, 1.03)
     for panel in axes:
@@ -65,20 +61,14 @@ def plot_trajectory(
     labels = list(names) if names is not None else [str(i + 1) for i in range(mean.shape[1])]
     further = stop_time is not None and stop_time < len(mean) - 1
     _legend(figure, labels, target is not None, stop_time is not None, further)
-    if title is not None:
-        figure.suptitle(title, fontsize=11)
     return figure
-
-
-def _style(coordinate: int) -> tuple[str, str]:
-    return COLOURS[coordinate % len(COLOURS)], MARKERS[(coordinate + coordinate // len(COLOURS)) % len(MARKERS)]
 
 
 def _curves(panel: "Axes", values: Array, label: str, target: Array | None) -> None:
     """One line a coordinate, and its target as a dashed line of the same colour."""
     t = np.arange(len(values))
     for i in range(values.shape[1]):
-        colour, marker = _style(i)
+        colour, marker = look_of(i)
         panel.plot(t, values[:, i], color=colour, marker=marker, markersize=3.5, linewidth=1.2)
         if target is not None:
             panel.axhline(float(target[i]), color=colour, linestyle=(0, (5, 3)), linewidth=0.9, alpha=0.8, zorder=0)
@@ -86,9 +76,7 @@ def _curves(panel: "Axes", values: Array, label: str, target: Array | None) -> N
 
 
 def _dress(panel: "Axes", stop_time: int | None, last: int) -> None:
-    panel.grid(True, color="#DDDDDD", linewidth=0.6)
-    panel.set_axisbelow(True)
-    panel.spines[["top", "right"]].set_visible(False)
+    dress(panel)
     panel.set_xlim(-0.3, last + 0.3)
     if stop_time is not None:
         panel.axvline(stop_time, color=GREY, linewidth=1.4)
@@ -99,7 +87,7 @@ def _dress(panel: "Axes", stop_time: int | None, last: int) -> None:
 def _legend(figure: Figure, names: list[str], has_target: bool, has_stop: bool, further: bool) -> None:
     handles: list[Artist] = []
     for i, _ in enumerate(names):
-        colour, marker = _style(i)
+        colour, marker = look_of(i)
         handles.append(Line2D([], [], color=colour, marker=marker, markersize=4, linewidth=1.2))
     labels = [f"coordinate {names[0]}", *names[1:]]
     if has_target:

@@ -19,6 +19,7 @@ FAMILIES: Mapping[str, tuple[str, str]] = {
     "ackley": ("cicpe.problems.ackley", "Ackley"),
     "gp-max": ("cicpe.problems.gp_max", "GPMax"),
     "gp-argmax": ("cicpe.problems.gp_argmax", "GPArgmax"),
+    "geochem": ("cicpe.problems.geochem", "Geochem"),
 }
 """Registered name -> module and class. Imported when asked for."""
 

@@ -52,6 +52,8 @@ class Campaign:
     ) -> Self:
         """A new campaign. ``reference`` is where the model will be found again: a name in the zoo, or its folder."""
         given = dict(context or {})
+        for reserved in {"epsilon", "delta", "seed", "stop", "self"} & set(given):
+            raise InvalidInput("context", {reserved: given[reserved]}, "a context of this model")
         session = model.session(epsilon, delta, seed=seed, stop=stop, **given)
         record = store.create(
             name=name,

@@ -25,6 +25,12 @@ from cicpe.sessions.values import Values, numbers
 from cicpe.spaces import Box, Interval, Space, Sphere
 
 FORMAT = "cicpe-session-1"
+ALARMS = {
+    "doubtful": " Doubtful: one history of the prior in twenty looks as odd as this one; check the last measurements.",
+    "no": " Alarm: hardly any history of the prior looks like this one, so the promise may not hold; check the "
+    "measurements, their units and the noise.",
+}
+"""What the alarm adds to a reason."""
 
 
 class Belief(NamedTuple):
@@ -201,7 +207,8 @@ class Session:
 
     def _remarks(self) -> str:
         said = [f"{n} {what}" for what, n in self._counts().items() if n]
-        return f" Of note: {', '.join(said)}." if said else ""
+        noted = f" Of note: {', '.join(said)}." if said else ""
+        return noted + ALARMS.get(self.in_prior, "")
 
     def _counts(self) -> dict[str, int]:
         """What a reader of the result should know of its data: how much of it is not as asked and first told."""

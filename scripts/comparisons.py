@@ -1,0 +1,87 @@
+"""Runs `cicpe compare` on one cell of each family and writes docs/results/comparison.md.
+
+python scripts/comparisons.py              # all, about two minutes on one core
+python scripts/comparisons.py gp-max-1d    # some
+"""
+
+import argparse
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+RESULTS = Path(__file__).parent.parent / "docs" / "results"
+COMPARISONS = {
+    "binary-search-6d": ("binary-search", 6, 0.2, 0.1, "cicpe,random,reference-grid,reference-grid-mean"),
+    "best-arm-5d": (
+        *("best-arm", 5, 0.02, 0.01),
+        "cicpe,random,track-and-stop,track-and-stop-uniform,reference-conjugate",
+    ),
+    "gp-max-1d": (*("gp-max", 1, 0.2, 0.1), "cicpe,random,tpe,cma-es,uniform-bins,uniform-top,reference-gp"),
+}
+"""Model -> problem, dimension, epsilon, noise and the methods; those that take much longer are left out."""
+
+
+def command(name: str) -> list[str]:
+    problem, dim, epsilon, noise, methods = COMPARISONS[name]
+    return [
+        *("cicpe", "compare", problem, "--dim", str(dim), "--epsilon", str(epsilon), "--noise", str(noise)),
+        *("--methods", methods, "--json"),
+    ]
+
+
+def page() -> str:
+    lines = [
+        "# Methods compared",
+        "",
+        "Our models, baselines and agents that know the likelihood, on the same tasks with the same noise; delta 0.1, "
+        "95 % intervals. Methods that cannot stop get our mean number of queries, rounded up. Written by "
+        "`python scripts/comparisons.py`; `cicpe report docs/results/comparison-NAME.json --out DIR` makes a page of "
+        "each.",
+    ]
+    for name in COMPARISONS:
+        file = RESULTS / f"comparison-{name}.json"
+        lines += section(name, file) if file.exists() else []
+    return "\n".join([*lines, ""])
+
+
+def section(name: str, file: Path) -> list[str]:
+    found = json.loads(file.read_text())
+    lines = ["", f"## {name}", "", f"![{name}](../images/comparison-{name}.png)", ""]
+    lines += ["```", " ".join(command(name)), "```", ""]
+    lines += [
+        "| method | tasks | accuracy | queries | ms a query | paper: accuracy | paper: queries |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for row in found["rows"]:
+        low, high = row["accuracy_ci"]
+        q_low, q_high = row["mean_queries_ci"]
+        lines.append(
+            f"| {row['method']} | {row['tasks']} | {row['accuracy']:.3f} ({low:.3f}-{high:.3f}) | "
+            f"{row['mean_queries']:.2f} ({q_low:.2f}-{q_high:.2f}) | {1000 * row['seconds_per_query']:.2f} | "
+            f"{said(row['paper_accuracy'])} | {said(row['paper_queries'])} |"
+        )
+    lines += [""] if found["left_out"] else []
+    return lines + [f"* {method}: left out, {why}." for method, why in found["left_out"].items()]
+
+
+def said(value: float | None) -> str:
+    return "" if value is None else f"{value:g}"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("names", nargs="*", help=f"which, of {', '.join(COMPARISONS)}; all, if left out")
+    args = parser.parse_args()
+    if unknown := set(args.names) - set(COMPARISONS):
+        parser.error(f"no comparison {sorted(unknown)[0]}")
+    RESULTS.mkdir(parents=True, exist_ok=True)
+    for name in args.names or COMPARISONS:
+        words = [sys.executable, "-m", "cicpe", *command(name)[1:]]
+        done = subprocess.run(words, check=True, stdout=subprocess.PIPE, text=True)
+        (RESULTS / f"comparison-{name}.json").write_text(done.stdout)
+    (RESULTS / "comparison.md").write_text(page())
+
+
+if __name__ == "__main__":
+    main()

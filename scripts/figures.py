@@ -1,0 +1,239 @@
+"""Draws every figure of docs/images and writes docs/results/figures.md, from result files and short runs of the zoo.
+
+    python scripts/figures.py                        # all of them, about two minutes on one core
+    python scripts/figures.py survival reliability   # some
+
+Each figure is a function here: it measures (or reads) and hands arrays to ``cicpe.plots``. Captions say on how many
+tasks and with which seed, and are kept in docs/images/captions.json.
+"""
+
+import argparse
+import json
+import math
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from matplotlib.figure import Figure
+
+import cicpe
+from cicpe.certification.robustness import robustness
+from cicpe.evaluation.curves import record_beliefs, reliability, spread, survival
+from cicpe.evaluation.evaluate import evaluate_agent
+from cicpe.plots.ackley import Reach, plot_ackley_ranges
+from cicpe.plots.bands import plot_spread, plot_survival
+from cicpe.plots.heat import plot_robustness
+from cicpe.plots.methods import plot_methods
+from cicpe.plots.query_space import plot_paths, plot_planes
+from cicpe.plots.reliability import AtTheStop, plot_reliability
+from cicpe.plots.style import png
+from cicpe.plots.trajectory import plot_trajectory
+from cicpe.problems.ackley import DECAY, FREQUENCY, Ackley, AckleyTask
+from cicpe.reporting.comparison_page import method_of, read_comparison
+from cicpe.reporting.measure import play_examples
+from cicpe.reporting.model_page import path_queries, plane, robustness_panels
+
+ROOT = Path(__file__).parent.parent
+IMAGES, RESULTS = ROOT / "docs" / "images", ROOT / "docs" / "results"
+DELTA, SEED, EPISODES = 0.1, 30_000, 1000
+HARDEST = {f"binary-search-{dim}d": (0.1, 0.05) for dim in (6, 8, 10, 20)}
+"""Model -> the (epsilon, noise) that takes it most queries of those in the paper."""
+BESIDES = {"best-arm-5d": (0.005, 0.0025), "gp-max-1d": (0.15, 0.075)}
+
+
+class Drawn(NamedTuple):
+    figure: Figure
+    caption: str
+
+
+def compared(name: str) -> Drawn:
+    found = read_comparison(RESULTS / f"comparison-{name}.json")
+    methods = [method_of(row) for row in found["rows"]]
+    tasks = sorted({row["tasks"] for row in found["rows"]})
+    many = f"{tasks[0]:,}" if len(tasks) == 1 else f"{tasks[0]:,} to {tasks[-1]:,}"
+    at = f"epsilon {found['epsilon']:g}, noise {found['noise']:g}, delta {found['delta']:g}"
+    figure = plot_methods(methods, goal=1 - found["delta"], title=f"{found['problem']}, d = {found['dim']}: {at}")
+    return Drawn(figure, f"Methods on the same tasks, n = {many}, seed {found['seed']}, with 95 % intervals.")
+
+
+def played(name: str, epsilon: float, noise: float) -> tuple[cicpe.Model, object, object]:
+    model = cicpe.load(name)
+    return model, model.agent(epsilon, DELTA), model.tasks(noise)
+
+
+def survival_figure() -> Drawn:
+    curves = {}
+    for name, (epsilon, noise) in HARDEST.items():
+        _, agent, problem = played(name, epsilon, noise)
+        result = evaluate_agent(agent, problem, epsilon, DELTA, EPISODES, SEED)
+        curves[f"d = {name.split('-')[-1][:-1]}"] = survival(result.outcomes.queries)
+    figure = plot_survival(curves, title="binary-search: epsilon 0.1, noise 0.05, delta 0.1", note="band: exact 95 %")
+    return Drawn(figure, f"How long episodes last, n = {EPISODES:,} tasks a curve, seed {SEED}.")
+
+
+def spread_figure() -> Drawn:
+    curves, stops = {}, {}
+    for name, (epsilon, noise) in HARDEST.items():
+        _, agent, problem = played(name, epsilon, noise)
+        label = f"d = {name.split('-')[-1][:-1]}"
+        result = evaluate_agent(agent, problem, epsilon, DELTA, EPISODES, SEED)
+        stops[label] = result.median_queries
+        curves[label] = spread(record_beliefs(agent, problem, EPISODES // 2, 25, SEED + 1))
+    figure = plot_spread(curves, stops, title="binary-search: epsilon 0.1, noise 0.05, delta 0.1")
+    return Drawn(
+        figure,
+        "Posterior standard deviation, averaged over coordinates, had every episode gone on: "
+        f"n = {EPISODES // 2:,} tasks a curve, seed {SEED + 1}; stops from {EPISODES:,} tasks.",
+    )
+
+
+def trajectory_figure() -> Drawn:
+    epsilon, noise = HARDEST["binary-search-6d"]
+    _, agent, problem = played("binary-search-6d", epsilon, noise)
+    trace = play_examples(agent, problem, 1, SEED)[0].trace
+    figure = plot_trajectory(
+        *(trace.query, trace.mean, trace.std),
+        target=trace.target,
+        stop_time=trace.stop_time if trace.stopped else None,
+        confidence=trace.confidence,
+        title=f"binary-search-6d, epsilon {epsilon:g}, noise {noise:g}",
+    )
+    ended = f"it stopped after {trace.stop_time} queries with loss {trace.loss:.3f}"
+    return Drawn(figure, f"One episode, coordinate by coordinate (n = 1, seed {SEED}): {ended}.")
+
+
+def planes_figure() -> Drawn:
+    epsilon, noise = HARDEST["binary-search-6d"]
+    _, agent, problem = played("binary-search-6d", epsilon, noise)
+    examples = play_examples(agent, problem, 3, SEED)
+    figure = plot_planes(
+        [plane(example, epsilon, whole=False) for example in examples],
+        (-1.0, -1.0),
+        (1.0, 1.0),
+        title=f"binary-search-6d, epsilon {epsilon:g}, noise {noise:g}: two of six coordinates",
+    )
+    return Drawn(figure, f"Three episodes in query space, not chosen (seeds {SEED} to {SEED + 2}).")
+
+
+def paths_figure() -> Drawn:
+    epsilon, noise = BESIDES["gp-max-1d"]
+    _, agent, problem = played("gp-max-1d", epsilon, noise)
+    examples = play_examples(agent, problem, 4, SEED)
+    title = f"gp-max-1d, epsilon {epsilon:g}, noise {noise:g}"
+    figure = plot_paths([path_queries(example, epsilon) for example in examples], title=title)
+    return Drawn(figure, f"Four functions and the queries made of them, not chosen (seeds {SEED} to {SEED + 3}).")
+
+
+def robustness_figure(name: str) -> Drawn:
+    epsilon, noise = (HARDEST | BESIDES)[name]
+    _, agent, problem = played(name, epsilon, noise)
+    found = robustness(agent, problem, epsilon, DELTA, EPISODES // 2, SEED)
+    title = f"{name}: epsilon {epsilon:g}, noise {noise:g}, delta {DELTA:g}; shifted: {found.shifted}"
+    figure = plot_robustness(*robustness_panels(found), title=title)
+    caption = f"The frozen agent under Beta priors, n = {EPISODES // 2:,} tasks a cell, seed {SEED}; the training prior is boxed."
+    return Drawn(figure, caption)
+
+
+def reliability_figure() -> Drawn:
+    name = "binary-search-6d"
+    epsilon, noise = HARDEST[name]
+    _, agent, problem = played(name, epsilon, noise)
+    result = evaluate_agent(agent, problem, epsilon, DELTA, 4 * EPISODES, SEED)
+    pairs = reliability(record_beliefs(agent, problem, 4 * EPISODES, 25, SEED + 1), epsilon, SEED)
+    stop = AtTheStop(result.confidence, result.accuracy, result.accuracy_ci)
+    title = f"{name}, epsilon {epsilon:g}, noise {noise:g}"
+    return Drawn(
+        plot_reliability(*pairs, stop=stop, title=title),
+        f"Confidence beside accuracy, n = {4 * EPISODES:,} tasks, each once after a random number of queries, seed {SEED + 1}.",
+    )
+
+
+def ackley_figure(tasks: int = 64) -> Drawn:
+    dims, middle = (1, 2, 3, 5, 10), (sum(DECAY) / 2, sum(FREQUENCY) / 2)
+    decays, frequencies = np.linspace(*DECAY, 9), np.linspace(*FREQUENCY, 9)
+    over_b = {d: reach(d, [(b, middle[1]) for b in decays], decays, tasks) for d in dims}
+    over_c = {d: reach(d, [(middle[0], c) for c in frequencies], frequencies, tasks) for d in dims}
+    title = f"Ackley on [-1, 1]^d: c = {middle[1]:.2f} on the left, b = {middle[0]:.1f} on the right"
+    caption = (
+        f"Mean over n = {tasks} minimisers (seed {SEED}) of the largest value in reach, and the paper's normalisation "
+        "Z = pi - 0.21 d + 9.68 b + 0.04 c. The largest value hardly depends on d, while Z falls with it."
+    )
+    return Drawn(plot_ackley_ranges(over_b, over_c, title=title), caption)
+
+
+def reach(dim: int, shapes: list[tuple[float, float]], parameter: np.ndarray, tasks: int) -> Reach:
+    measured = [largest(dim, b, c, tasks) for b, c in shapes]
+    scale = [math.pi - 0.21 * dim + 9.68 * b + 0.04 * c for b, c in shapes]
+    return Reach(parameter, np.array([m * z / 2 for m, z in zip(measured, scale, strict=True)]), np.array(scale))
+
+
+def largest(dim: int, decay: float, frequency: float, tasks: int, slopes: int = 80) -> float:
+    """The mean over minimisers of the largest 1 - value, which is 2 F / Z, on the box.
+
+    F grows in the mean of u^2 and falls in the mean of cos(c u). For every exchange rate of the two, the best u is
+    found coordinate by coordinate; the best of those is the maximum up to the grid.
+    """
+    target = Ackley(dim).answer_space.sample(tasks, torch.Generator().manual_seed(SEED))
+    x = torch.linspace(-1, 1, 401)
+    u = x - target[..., None]
+    rate = torch.logspace(-3, 3, slopes)[:, None, None, None]
+    query = x[(rate * u.square() - torch.cos(frequency * u)).argmax(dim=-1)].flatten(0, 1)
+    n = len(query)
+    task = AckleyTask(target.repeat(slopes, 1), torch.full((n,), decay), torch.full((n,), frequency), torch.zeros(n))
+    return float((1 - Ackley(dim).value(task, query)).view(slopes, tasks).amax(dim=0).mean())
+
+
+FIGURES: dict[str, Callable[[], Drawn]] = {
+    "comparison-binary-search-6d": lambda: compared("binary-search-6d"),
+    "comparison-best-arm-5d": lambda: compared("best-arm-5d"),
+    "comparison-gp-max-1d": lambda: compared("gp-max-1d"),
+    "survival": survival_figure,
+    "posterior-std": spread_figure,
+    "trajectory": trajectory_figure,
+    "query-plane": planes_figure,
+    "gp-paths": paths_figure,
+    "reliability": reliability_figure,
+    "robustness-binary-search-6d": lambda: robustness_figure("binary-search-6d"),
+    "robustness-gp-max-1d": lambda: robustness_figure("gp-max-1d"),
+    "ackley-range": ackley_figure,
+}
+
+
+def page(captions: dict[str, str]) -> str:
+    lines = [
+        "# Figures",
+        "",
+        "Drawn by `python scripts/figures.py` from the zoo's models and the result files here.",
+        "",
+    ]
+    for name in FIGURES:
+        if name in captions:
+            lines += [f"## {name}", "", f"![{name}](../images/{name}.png)", "", captions[name], ""]
+    return "\n".join(lines)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("names", nargs="*", help=f"which, of {', '.join(FIGURES)}; all, if left out")
+    args = parser.parse_args()
+    if unknown := set(args.names) - set(FIGURES):
+        parser.error(f"no figure {sorted(unknown)[0]}")
+    torch.set_num_threads(1)
+    IMAGES.mkdir(parents=True, exist_ok=True)
+    file = IMAGES / "captions.json"
+    captions = json.loads(file.read_text()) if file.exists() else {}
+    for name in args.names or FIGURES:
+        began = time.process_time()
+        drawn = FIGURES[name]()
+        (IMAGES / f"{name}.png").write_bytes(png(drawn.figure))
+        captions[name] = drawn.caption
+        print(f"{name}: {time.process_time() - began:.1f} s", flush=True)
+    file.write_text(json.dumps({name: captions[name] for name in FIGURES if name in captions}, indent=1) + "\n")
+    (RESULTS / "figures.md").write_text(page(captions))
+
+
+if __name__ == "__main__":
+    main()

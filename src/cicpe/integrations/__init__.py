@@ -1,0 +1,1 @@
+"""Plug-ins for the tools of others. Each module needs the extra of its name."""

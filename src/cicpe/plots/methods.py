@@ -1,0 +1,95 @@
+"""Accuracy and queries of several methods on the same tasks."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+import numpy as np
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+
+from cicpe.plots.style import COLOURS, GREY, dress, new_figure, styled
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+Group = Literal["ours", "reference", "baseline"]
+LOOK: dict[Group, tuple[str, str, str]] = {
+    "ours": (COLOURS[0], "o", "ours"),
+    "reference": (COLOURS[2], "s", "knows the likelihood"),
+    "baseline": (COLOURS[1], "^", "baseline"),
+}
+WIDE = 12.0
+"""From this ratio on, queries are drawn on a logarithmic scale."""
+
+
+class Method(NamedTuple):
+    """One row: what was measured, and what the paper reports."""
+
+    name: str
+    group: Group
+    accuracy: float
+    accuracy_ci: tuple[float, float]
+    queries: float
+    queries_ci: tuple[float, float]
+    paper_accuracy: float | None = None
+    paper_queries: float | None = None
+
+
+@styled
+def plot_methods(methods: Sequence[Method], *, goal: float | None = None, title: str | None = None) -> Figure:
+    """Draws one row a method, the first on top: accuracy on the left, queries on the right.
+
+    Args:
+        methods: What to draw; bars are 95 % intervals, hollow diamonds the paper's figures.
+        goal: The accuracy that was asked for.
+        title: A line above.
+    """
+    figure = new_figure(1.35 + 0.3 * len(methods), title=title)
+    left, right = figure.subplots(1, 2, sharey=True)
+    for row, method in enumerate(methods):
+        _point(left, row, method.group, method.accuracy, method.accuracy_ci, method.paper_accuracy)
+        _point(right, row, method.group, method.queries, method.queries_ci, method.paper_queries)
+    if goal is not None:
+        left.axvline(goal, color=GREY, linewidth=1, linestyle=(0, (4, 2)), zorder=0)
+    shown = [a for m in methods for a in (*m.accuracy_ci, m.paper_accuracy, goal) if a is not None]
+    left.set_xlim(-0.02 if min(shown) < 0.5 else min(shown) - 0.02, 1.005)
+    left.set_xlabel("accuracy")
+    left.set_yticks(np.arange(len(methods)), [method.name for method in methods])
+    left.set_ylim(len(methods) - 0.4, -0.6)
+    shown = [q for m in methods for q in (*m.queries_ci, m.paper_queries) if q is not None]
+    if max(shown) > WIDE * max(min(shown), 1e-9):
+        right.set_xscale("log")
+        right.set_xlabel("queries (logarithmic)")
+    else:
+        right.set_xlim(0, 1.08 * max(shown))
+        right.set_xlabel("queries")
+    for panel in (left, right):
+        dress(panel)
+        panel.tick_params(axis="y", length=0)
+    _legend(figure, methods, goal)
+    return figure
+
+
+def _point(
+    panel: "Axes", row: int, group: Group, value: float, interval: tuple[float, float], paper: float | None
+) -> None:
+    colour, marker, _ = LOOK[group]
+    panel.hlines(row, *interval, color=colour, linewidth=2.2, alpha=0.5)
+    panel.plot([value], [row], color=colour, marker=marker, markersize=5, linestyle="none", zorder=3)
+    if paper is not None:
+        panel.plot([paper], [row], marker="D", markersize=6.5, markerfacecolor="none", color=GREY, linestyle="none")
+
+
+def _legend(figure: Figure, methods: Sequence[Method], goal: float | None) -> None:
+    handles, labels = [], []
+    for group, (colour, marker, label) in LOOK.items():
+        if any(method.group == group for method in methods):
+            handles.append(Line2D([], [], color=colour, marker=marker, markersize=5, linewidth=2.2))
+            labels.append(f"{label}, 95 %")
+    if any(method.paper_accuracy is not None or method.paper_queries is not None for method in methods):
+        handles.append(Line2D([], [], color=GREY, marker="D", markersize=6.5, markerfacecolor="none", linestyle="none"))
+        labels.append("the paper")
+    if goal is not None:
+        handles.append(Line2D([], [], color=GREY, linewidth=1, linestyle=(0, (4, 2))))
+        labels.append(f"asked for, {goal:g}")
+    figure.legend(handles, labels, loc="outside lower center", ncols=len(labels))

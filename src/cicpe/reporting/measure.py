@@ -1,0 +1,145 @@
+"""Everything that a report of a model shows, measured: plain records, nothing drawn."""
+
+import json
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+
+from cicpe.agents.base import Agent
+from cicpe.baselines.published import Cell, published
+from cicpe.certification.robustness import Robustness, robustness
+from cicpe.errors import InvalidInput
+from cicpe.evaluation.curves import Curve, Floats, Reliability, record_beliefs, reliability, spread, survival
+from cicpe.evaluation.evaluate import Evaluation, evaluate_agent
+from cicpe.evaluation.trajectory import Trace, trace_episode
+from cicpe.model import Model
+from cicpe.problems import HiddenTasks, Problem
+from cicpe.problems.gp_max import GPMax
+
+SHIFTS = (0.5, 1.0, 3.0)
+"""Values of alpha and beta in a report's small grid."""
+EXAMPLES = 4
+BEYOND = 5
+"""Queries past the stop that examples show."""
+
+
+class Setting(NamedTuple):
+    """What a report is about."""
+
+    epsilon: float
+    delta: float
+    noise: float | None
+    """None: the range that the model was trained for, or a problem without noise."""
+    episodes: int
+    seed: int
+
+
+class Example(NamedTuple):
+    """One episode, and where the task can be drawn, the function behind it."""
+
+    trace: Trace
+    path: Floats | None
+    """Values of the function on an even grid of [0, 1]."""
+
+
+class Curves(NamedTuple):
+    """A training run's own record."""
+
+    minutes: Floats
+    accuracy: Floats
+    queries: Floats
+    update: Floats
+    losses: dict[str, Floats]
+
+
+class Measured(NamedTuple):
+    """All of it."""
+
+    setting: Setting
+    result: Evaluation
+    published: Cell | None
+    survival: Curve
+    spread: Curve
+    belief_episodes: int
+    reliability: Reliability
+    examples: list[Example]
+    robustness: Robustness | None
+
+
+def default_setting(
+    model: Model, epsilon: float | None, delta: float, noise: float | None, episodes: int, seed: int
+) -> Setting:
+    """Fills in what was not said: the largest epsilon that the model was calibrated for, and its usual noise."""
+    about = model.description
+    if noise is None and "noise" in about.context_names and about.default_context is not None:
+        noise = about.default_context[list(about.context_names).index("noise")]
+    if episodes < 2:
+        raise InvalidInput("episodes", episodes, "a whole number of at least 2")
+    return Setting(model.calibration.epsilons[-1] if epsilon is None else epsilon, delta, noise, episodes, seed)
+
+
+def measure(model: Model, setting: Setting, with_robustness: bool) -> Measured:
+    """Plays the model's agent: to its stop, past it, on a few tasks step by step, and under other priors if asked."""
+    problem = model.tasks(setting.noise)
+    agent = model.agent(setting.epsilon, setting.delta)
+    result = evaluate_agent(agent, problem, setting.epsilon, setting.delta, setting.episodes, setting.seed)
+    steps = min(agent.horizon, math.ceil(1.5 * float(torch.quantile(result.outcomes.queries.double(), 0.95))))
+    beliefs = record_beliefs(agent, problem, setting.episodes, steps, setting.seed + 1)
+    about, shifted = model.description, None
+    if with_robustness:
+        shifted = robustness(
+            agent, problem, setting.epsilon, setting.delta, setting.episodes, setting.seed + 3, grid=SHIFTS
+        )
+    dim = problem.query_space.dim
+    return Measured(
+        setting=setting,
+        result=result,
+        published=None if setting.noise is None else published(about.problem, dim, setting.epsilon, setting.noise),
+        survival=survival(result.outcomes.queries),
+        spread=spread(beliefs),
+        belief_episodes=len(beliefs.loss_BT),
+        reliability=reliability(beliefs, setting.epsilon, setting.seed + 1),
+        examples=play_examples(agent, problem, EXAMPLES, setting.seed + 2),
+        robustness=shifted,
+    )
+
+
+def play_examples(agent: Agent, problem: Problem, count: int, seed: int) -> list[Example]:
+    """Episodes step by step, on the first tasks of a seed: they are not chosen."""
+    return [_example(agent, problem, torch.Generator().manual_seed(seed + i)) for i in range(count)]
+
+
+def _example(agent: Agent, problem: Problem, rng: torch.Generator) -> Example:
+    hidden = HiddenTasks.draw(problem, 1, rng)
+    trace = trace_episode(agent, hidden, rng, BEYOND)
+    one_variable = isinstance(problem, GPMax) and problem.dim == 1
+    return Example(trace, hidden.task.values[0].numpy() if one_variable else None)
+
+
+def training_curves(folder: Path, points: int = 400) -> Curves | None:
+    """The record of a run in its folder's ``log.jsonl``, thinned to some points; None where there is none."""
+    file = folder / "log.jsonl"
+    if not file.exists():
+        return None
+    lines = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines() if line.strip()]
+    looks = [line for line in lines if line.get("look")]
+    steps = [line for line in lines if not line.get("look")]
+    if not looks or not steps:
+        return None
+    steps = steps[:: max(1, len(steps) // points)]
+    names = [name for name in steps[0] if name != "update" and any(step[name] for step in steps)]
+    return Curves(
+        minutes=_column(looks, "seconds") / 60,
+        accuracy=_column(looks, "accuracy"),
+        queries=_column(looks, "queries"),
+        update=_column(steps, "update"),
+        losses={name: _column(steps, name) for name in names},
+    )
+
+
+def _column(rows: Sequence[dict[str, Any]], name: str) -> Floats:
+    return np.array([row[name] for row in rows], dtype=np.float64)

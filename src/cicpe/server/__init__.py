@@ -1,0 +1,1 @@
+"""Campaigns over HTTP, and the page that a lab keeps open."""

@@ -1,0 +1,232 @@
+"""What goes over the wire: bodies of requests and answers. They are also the documented schema."""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, FiniteFloat, WithJsonSchema
+
+from cicpe.sessions.events import Event
+from cicpe.sessions.status import Skip, Status
+from cicpe.sessions.stores import CampaignRecord
+from cicpe.sessions.stores.base import KEY_LENGTH, NAME, StopName
+
+MOST_NUMBERS = 4096
+"""Numbers of one observation or query."""
+MOST_VERSIONS = 2**31 - 1
+PRINTABLE = r"^[^\x00-\x1f\x7f]*$"
+"""Text without control characters: not every database can hold those."""
+
+
+def _listed(value: object) -> object:
+    """One number is a list of one."""
+    return [value] if isinstance(value, int | float) and not isinstance(value, bool) else value
+
+
+Number = Annotated[FiniteFloat, Field(strict=True)]
+Numbers = Annotated[
+    list[Number],
+    Field(min_length=1, max_length=MOST_NUMBERS),
+    BeforeValidator(_listed),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"type": "number"},
+                {"type": "array", "items": {"type": "number"}, "minItems": 1, "maxItems": MOST_NUMBERS},
+            ]
+        }
+    ),
+]
+"""A number, or a list of them."""
+Name = Annotated[str, Field(pattern=f"^{NAME.pattern}$", description="What can be typed without quotes.")]
+Key = Annotated[str, Field(min_length=1, max_length=KEY_LENGTH, pattern=r"^[\x21-\x7e]+$")]
+
+
+class _Body(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Change(_Body):
+    """What every change may carry."""
+
+    expected_version: Annotated[int, Field(strict=True, ge=0, le=MOST_VERSIONS)] | None = None
+    """The version that its sender has seen: refused with 409 where the campaign is at another."""
+
+
+class Tell(Change):
+    """What was measured at the open query."""
+
+    observation: Numbers
+
+
+class Correct(Change):
+    """What was really measured at an earlier step."""
+
+    step: Annotated[int, Field(strict=True, ge=1, le=MOST_VERSIONS)]
+    """Its number in the history, from 1."""
+    observation: Numbers
+
+
+class Skipping(Change):
+    """Why the open query cannot be measured."""
+
+    reason: Annotated[str, Field(max_length=500, pattern=PRINTABLE)] = ""
+
+
+class Attach(Change):
+    """A measurement made elsewhere."""
+
+    query: Numbers
+    observation: Numbers
+
+
+class Fork(_Body):
+    """The name of a copy."""
+
+    name: Name
+
+
+class NewCampaign(_Body):
+    """A campaign to begin."""
+
+    name: Name
+    model: Annotated[str, Field(max_length=200)]
+    """One of ``/api/models``."""
+    epsilon: Annotated[Number, Field(gt=0)]
+    delta: Annotated[Number, Field(gt=0, lt=1)]
+    seed: Annotated[int, Field(strict=True, ge=0, lt=2**32)] = 0
+    stop: StopName = "confidence"
+    context: Annotated[dict[str, Number], Field(max_length=64)] = {}
+    """What is known beforehand, by name, such as ``noise``."""
+
+
+class Limits(_Body):
+    """Where a coordinate may lie."""
+
+    low: float
+    high: float
+
+
+class Setting(_Body):
+    """What stays the same in a campaign: its spaces and its goal."""
+
+    query: list[Limits]
+    """One for each coordinate of a query."""
+    answer: list[Limits]
+    """One for each coordinate of an answer."""
+    observations: int
+    """How many numbers are measured at a query."""
+    answer_lies: Literal["query", "observation"] | None
+    """Whether an answer is a place among the queries, or a value on the scale of the observations."""
+    horizon: int
+    """The most queries that the model can take."""
+    target: float
+    """The confidence at which it stops."""
+    exact: bool
+    """Whether that is the calibrated threshold; otherwise it is 1 - delta, and the rule looks at more than that."""
+
+
+class CampaignView(_Body):
+    """A campaign and everything that follows from its log."""
+
+    campaign: CampaignRecord
+    setting: Setting
+    status: Status
+
+
+class Question(_Body):
+    """The open query."""
+
+    version: int
+    step: int
+    query: list[float] | None
+    """Null where the campaign has stopped."""
+    stopped: bool
+    truncated: bool
+
+
+class LogEntry(_Body):
+    """An event of the log."""
+
+    position: int
+    at: str
+    key: str | None
+    words: str
+    in_force: bool
+    """Whether it still counts: it was not undone, and is no undoing."""
+    event: Annotated[Event, Field(discriminator="kind")]
+
+
+class CampaignLog(_Body):
+    """Everything that happened, in order."""
+
+    campaign: CampaignRecord
+    events: list[LogEntry]
+
+
+class BeliefThen(_Body):
+    """What is believed after a number of steps, by the history as it is known now."""
+
+    recommendation: list[float]
+    std: list[float]
+    confidence: float
+
+
+class PlotData(_Body):
+    """What a plot needs beside the status."""
+
+    version: int
+    trace: list[BeliefThen]
+    """Before the first step and after each."""
+    skips: list[Skip]
+
+
+class Campaigns(_Body):
+    """Every campaign of the store, oldest first."""
+
+    campaigns: list[CampaignRecord]
+
+
+class Models(_Body):
+    """What a campaign can be begun with."""
+
+    models: list[str]
+
+
+class ContextRange(_Body):
+    """A number that a model wants to know beforehand."""
+
+    name: str
+    low: float
+    high: float
+    default: float | None
+
+
+class ModelView(_Body):
+    """What a model is for."""
+
+    name: str
+    problem: str
+    options: dict[str, Any]
+    epsilon: Limits
+    deltas: list[float]
+    """The calibrated ones; the smallest is the least that can be asked for."""
+    context: list[ContextRange]
+    horizon: int
+    queries: int
+    """Coordinates of a query."""
+    observations: int
+    """Numbers measured at each."""
+
+
+class Fault(BaseModel):
+    """Why a request was refused."""
+
+    field: str | None
+    value: Any = None
+    allowed: str
+    message: str
+    expected_version: int | None = None
+    """Of a conflict: the version that the sender had seen."""
+    since: list[LogEntry] | None = None
+    """Of a conflict: what happened after that."""
+    now: CampaignView | None = None
+    """Of a conflict: the campaign as it is."""

@@ -1,0 +1,187 @@
+"""What can be asked of a server, one function a route. What each does is in ``Campaign`` and ``Session``."""
+
+from collections.abc import Callable, Iterable
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Depends, Header, Path
+from fastapi.responses import JSONResponse
+from fastapi.security import HTTPBearer
+
+from cicpe.errors import SessionError
+from cicpe.server.bodies import (
+    Attach,
+    CampaignLog,
+    Campaigns,
+    CampaignView,
+    Change,
+    Correct,
+    Fault,
+    Fork,
+    Key,
+    LogEntry,
+    Models,
+    ModelView,
+    NewCampaign,
+    PlotData,
+    Question,
+    Skipping,
+    Tell,
+)
+from cicpe.server.desk import Desk, model_view, plot_data
+from cicpe.server.faults import Refused, fault
+from cicpe.sessions.campaign import Campaign
+from cicpe.sessions.events import in_force, in_words
+from cicpe.sessions.stores import Conflict, StoredEvent
+from cicpe.sessions.stores.base import NAME
+
+CampaignName = Annotated[str, Path(description="Its name, its id, or the first letters of its id.", max_length=64)]
+IdempotencyKey = Annotated[
+    Key | None,
+    Header(
+        alias="Idempotency-Key",
+        description="A name for this change: sent again with the same one, it is made only once.",
+    ),
+]
+REFUSALS: dict[int | str, dict[str, Any]] = {
+    400: {"model": Fault, "description": "The body cannot be read."},
+    401: {"model": Fault, "description": "The token is missing or wrong."},
+    403: {"model": Fault, "description": "The Host or the Origin is not this server's."},
+    404: {"model": Fault, "description": "There is no such campaign."},
+    409: {"model": Fault, "description": "Not as things are now; what they are is under `now`."},
+    413: {"model": Fault, "description": "More than 1 MB."},
+    422: {"model": Fault, "description": "A value that cannot be taken; the field is named."},
+    503: {"model": Fault, "description": "The store does not answer."},
+}
+
+
+def make_routes(desk: Desk) -> APIRouter:
+    """The routes of a desk."""
+    bearer = HTTPBearer(auto_error=False, description="Needed where the server was started with a token.")
+    api = APIRouter(prefix="/api", dependencies=[Depends(bearer)], responses=REFUSALS)
+
+    def opened(name: str) -> Campaign:
+        if not NAME.fullmatch(name):
+            raise Refused(404, fault("campaign", name, "a name or an id"))
+        return desk.open(name)
+
+    def changed(name: str, change: Callable[[Campaign], None]) -> CampaignView:
+        campaign = opened(name)
+        try:
+            change(campaign)
+        except SessionError as error:
+            raise Refused(409, _refusal(desk, opened(name), error)) from None
+        desk.keep(campaign)
+        return desk.view(campaign)
+
+    @api.get("/models")
+    def models() -> Models:
+        """What a campaign can be begun with."""
+        return Models(models=list(desk.models))
+
+    @api.get("/models/{name}")
+    def model(name: Annotated[str, Path(max_length=200)]) -> ModelView:
+        """What a model is for: its range of epsilon, its deltas, what it wants to know beforehand."""
+        if name not in desk.models:
+            raise Refused(404, fault("model", name, f"one of {', '.join(desk.models)}"))
+        return model_view(name, desk.model(name))
+
+    @api.get("/campaigns")
+    def campaigns() -> Campaigns:
+        """Every campaign of the store, oldest first."""
+        return Campaigns(campaigns=desk.store.campaigns())
+
+    @api.post("/campaigns", status_code=201)
+    def create(wish: NewCampaign) -> CampaignView:
+        """Begin a campaign."""
+        return desk.view(desk.begin(wish))
+
+    @api.get("/campaigns/{campaign}")
+    def status(campaign: CampaignName) -> CampaignView:
+        """Everything that follows from a campaign's log."""
+        return desk.view(opened(campaign))
+
+    @api.get("/campaigns/{campaign}/ask")
+    def ask(campaign: CampaignName) -> Question:
+        """The open query: the same one until it is told or skipped."""
+        now = opened(campaign).session.status()
+        return Question.model_validate(now.model_dump(include=set(Question.model_fields)))
+
+    @api.post("/campaigns/{campaign}/tell")
+    def tell(campaign: CampaignName, body: Tell, key: IdempotencyKey = None) -> CampaignView:
+        """Record what was measured at the open query."""
+        values, seen = body.observation, body.expected_version
+        return changed(campaign, lambda one: one.tell(values, key=key, expected_version=seen))
+
+    @api.post("/campaigns/{campaign}/correct")
+    def correct(campaign: CampaignName, body: Correct, key: IdempotencyKey = None) -> CampaignView:
+        """Replace the value of an earlier step. The log keeps both."""
+        values, seen = body.observation, body.expected_version
+        return changed(campaign, lambda one: one.correct(body.step, values, key=key, expected_version=seen))
+
+    @api.post("/campaigns/{campaign}/undo")
+    def undo(campaign: CampaignName, body: Change, key: IdempotencyKey = None) -> CampaignView:
+        """Take back the last change that still counts. The log keeps both."""
+        return changed(campaign, lambda one: one.undo(key=key, expected_version=body.expected_version))
+
+    @api.post("/campaigns/{campaign}/skip")
+    def skip(campaign: CampaignName, body: Skipping, key: IdempotencyKey = None) -> CampaignView:
+        """The open query cannot be measured: another is asked for, away from it."""
+        seen = body.expected_version
+        return changed(campaign, lambda one: one.skip(body.reason, key=key, expected_version=seen))
+
+    @api.post("/campaigns/{campaign}/attach")
+    def attach(campaign: CampaignName, body: Attach, key: IdempotencyKey = None) -> CampaignView:
+        """Record a measurement made elsewhere."""
+        values, seen = body.observation, body.expected_version
+        return changed(campaign, lambda one: one.attach(body.query, values, key=key, expected_version=seen))
+
+    @api.post("/campaigns/{campaign}/fork", status_code=201)
+    def fork(campaign: CampaignName, body: Fork) -> CampaignView:
+        """Another campaign with the same past."""
+        return desk.view(opened(campaign).fork(body.name))
+
+    @api.get("/campaigns/{campaign}/log")
+    def log(campaign: CampaignName) -> CampaignLog:
+        """Everything that happened, corrections and undone entries included."""
+        if not NAME.fullmatch(campaign):
+            raise Refused(404, fault("campaign", campaign, "a name or an id"))
+        record = desk.store.find(campaign)
+        stored = desk.store.events(record.id)
+        return CampaignLog(campaign=record, events=_entries(stored, set(in_force(one.event for one in stored))))
+
+    @api.get("/campaigns/{campaign}/plot")
+    def plot(campaign: CampaignName) -> PlotData:
+        """What was believed after each step, by the history as it is known now."""
+        return plot_data(opened(campaign).session)
+
+    @api.get("/campaigns/{campaign}/export", response_class=JSONResponse)
+    def export(campaign: CampaignName) -> JSONResponse:
+        """One document with everything: the model's hash, the settings, the log, and what follows from it."""
+        one = opened(campaign)
+        disposition = f'attachment; filename="{one.record.name}.json"'
+        return JSONResponse(one.export(), headers={"Content-Disposition": disposition})
+
+    return api
+
+
+def _refusal(desk: Desk, campaign: Campaign, error: SessionError) -> Fault:
+    """What is there now, for someone who thought otherwise."""
+    refusal = fault("campaign", campaign.record.name, "what its state allows", str(error))
+    now: dict[str, Any] = {"now": desk.view(campaign)}
+    if isinstance(error, Conflict):
+        counts = set(in_force(campaign.session.log))
+        now |= {"expected_version": error.expected, "since": _entries(error.since, counts)}
+        now |= {"field": "expected_version", "value": error.expected, "allowed": f"{error.version}, the version it has"}
+    return refusal.model_copy(update=now)
+
+
+def _entries(stored: Iterable[StoredEvent], counts: set[int]) -> list[LogEntry]:
+    return [
+        LogEntry(
+            **one.model_dump(exclude={"event"}),
+            words=in_words(one.event),
+            in_force=one.position in counts,
+            event=one.event,
+        )
+        for one in stored
+    ]

@@ -1,0 +1,94 @@
+// Elements, numbers as text, and what is typed but not yet sent.
+
+const SVG = "http://www.w3.org/2000/svg";
+
+function fill(element, properties, children) {
+  for (const [name, value] of Object.entries(properties ?? {})) {
+    if (value === null || value === undefined || value === false) continue;
+    if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
+    else if (name === "value") element.value = value;
+    else element.setAttribute(name, value === true ? "" : value);
+  }
+  element.append(...children.flat(Infinity).filter((child) => child !== null && child !== undefined && child !== false));
+  return element;
+}
+
+/** An HTML element; children may be nested lists, null is left out. */
+export const h = (tag, properties, ...children) => fill(document.createElement(tag), properties, children);
+
+/** An SVG element. */
+export const s = (tag, properties, ...children) => fill(document.createElementNS(SVG, tag), properties, children);
+
+/** A number with enough digits to go there. */
+export const figure = (value, digits = 5) => String(Number(Number(value).toPrecision(digits))).replace("-", "\u2212");
+
+/** Several numbers in a row. */
+export const point = (values, digits = 5) => values.map((value) => figure(value, digits)).join(", ");
+
+/** What a person typed as one number: a comma is a decimal point, and a typographic minus is a minus. */
+export function typedNumber(text) {
+  const plain = text.trim().replace("\u2212", "-").replace(/^([^.,]*),([^.,]*)$/, "$1.$2");
+  return plain !== "" && /^[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?$/.test(plain) ? Number(plain) : NaN;
+}
+
+/** Says something to a screen reader. */
+export function announce(text) {
+  const live = document.getElementById("live");
+  live.textContent = "";
+  setTimeout(() => (live.textContent = text), 30);
+}
+
+/** A name that no one else will choose; crypto.randomUUID is not there on plain http beyond this machine. */
+export function freshKey() {
+  return "page-" + Array.from(crypto.getRandomValues(new Uint8Array(12)), (byte) => byte.toString(16).padStart(2, "0")).join("");
+}
+
+/** What is typed but not yet sent, kept over a reload of the page. */
+export const drafts = {
+  get: (name) => JSON.parse(sessionStorage.getItem(`draft:${name}`) ?? "null"),
+  set: (name, value) => sessionStorage.setItem(`draft:${name}`, JSON.stringify(value)),
+  drop: (name) => sessionStorage.removeItem(`draft:${name}`),
+};
+
+/** A form whose fields are numbers: label and field each, an error below, what was typed kept as a draft. */
+export function numberFields({ id, labels, draft, big = false, hint }) {
+  const kept = draft?.get() ?? [];
+  const error = h("p", { class: "error", id: `${id}-error`, role: "alert" });
+  const inputs = labels.map((_, i) =>
+    h("input", {
+      id: `${id}-${i}`, type: "text", autocomplete: "off", spellcheck: "false", class: big ? "big" : "",
+      "aria-describedby": `${id}-error`, value: kept[i] ?? "", oninput: keep, onpaste: spread,
+    }),
+  );
+  function keep(event) {
+    event?.target.removeAttribute("aria-invalid");
+    draft?.set(inputs.map((input) => input.value));
+  }
+  function spread(event) {
+    const text = event.clipboardData.getData("text").trim();
+    const words = text.split(/[\s;]+/).length === inputs.length ? text.split(/[\s;]+/) : text.split(/\s*,\s*/);
+    if (inputs.length < 2 || words.length !== inputs.length) return;
+    event.preventDefault();
+    inputs.forEach((input, i) => (input.value = words[i]));
+    keep();
+  }
+  /** The numbers, or null with the first wrong field marked. */
+  function read() {
+    const values = inputs.map((input) => typedNumber(input.value));
+    const wrong = values.findIndex((value) => !Number.isFinite(value));
+    error.textContent = "";
+    inputs.forEach((input, i) => (Number.isFinite(values[i]) ? input.removeAttribute("aria-invalid") : input.setAttribute("aria-invalid", "true")));
+    if (wrong < 0) return values;
+    const typed = inputs[wrong].value.trim();
+    error.textContent = typed === "" ? `${labels[wrong]}: please type a number.` : `${labels[wrong]}: \u201c${typed}\u201d is not a number.`;
+    inputs[wrong].focus();
+    return null;
+  }
+  const element = h(
+    "div", { class: "fields" },
+    h("div", { class: `numbers ${labels.length > 1 ? "many" : ""}` }, labels.map((label, i) => h("div", { class: "field" }, h("label", { for: `${id}-${i}` }, label), inputs[i]))),
+    hint ? h("p", { class: "quiet small" }, hint) : null,
+    error,
+  );
+  return { element, inputs, read, refuse: (text) => (error.textContent = text), typed: () => inputs.some((input) => input.value.trim() !== "") };
+}

@@ -1,0 +1,61 @@
+// Which page is shown: `#/` is every campaign, `#/c/NAME` is one.
+
+import { token } from "./api.js";
+import { campaignPage } from "./campaign.js";
+import { h } from "./dom.js";
+import { homePage } from "./home.js";
+
+const main = document.getElementById("main");
+const crumbs = document.getElementById("crumbs");
+let leave = () => {};
+let online = true;
+
+function connection(well, message = "") {
+  const place = document.getElementById("connection");
+  if (online === well) return;
+  online = well;
+  place.replaceChildren(well ? "" : h("span", { class: "chip offline", title: message }, "offline: the server does not answer"));
+  document.body.classList.toggle("offline", !well);
+}
+
+/** The page cannot be shown: a token is missing, or there is no such campaign. */
+function fail(error) {
+  if (error.code === 401) return askToken();
+  main.replaceChildren(h("h1", null, "This cannot be shown"), h("p", null, error.message), h("p", null, h("a", { href: "#/" }, "All campaigns")));
+}
+
+function askToken() {
+  const field = h("input", { id: "token", type: "password", autocomplete: "off" });
+  const enter = (event) => (event.preventDefault(), token.set(field.value.trim()), show());
+  main.replaceChildren(
+    h("form", { class: "card narrow", onsubmit: enter }, h("h1", null, "A token is needed"), h("p", { class: "quiet" }, "It was given to the server when it was started."), h("div", { class: "field" }, h("label", { for: "token" }, "Token"), field), h("button", { class: "primary", type: "submit" }, "Enter")),
+  );
+  field.focus();
+}
+
+function show() {
+  leave();
+  leave = () => {};
+  const [, named] = location.hash.match(/^#\/c\/(.+)$/) ?? [];
+  main.replaceChildren(h("p", { class: "quiet" }, "One moment."));
+  if (named) {
+    const name = decodeURIComponent(named);
+    crumbs.replaceChildren(h("a", { href: "#/" }, "Campaigns"), h("span", { "aria-hidden": "true" }, " / "), h("span", { "aria-current": "page" }, name));
+    leave = campaignPage(main, name, { connection, fail });
+  } else {
+    crumbs.replaceChildren();
+    homePage(main, { connection, fail });
+  }
+}
+
+const [, given] = location.hash.match(/^#token=(.+)$/) ?? [];
+if (given) {
+  token.set(decodeURIComponent(given));
+  history.replaceState(null, "", "#/");
+}
+document.querySelector(".skip-link").addEventListener("click", (event) => (event.preventDefault(), main.focus()));
+window.addEventListener("hashchange", () => {
+  show();
+  main.focus({ preventScroll: true });
+});
+show();
