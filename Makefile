@@ -70,7 +70,7 @@ bench: $(READY)
 bench-recipes: $(READY)
 	$(BIN)/python benchmarks/race_recipes.py
 
-FAMILIES ?= binary-search best-arm gp-max
+FAMILIES ?= binary-search best-arm gp-max ackley
 
 train-zoo: $(READY)
 	set -e; for family in $(FAMILIES); do $(BIN)/python scripts/results.py train $$family; done
