@@ -302,6 +302,10 @@ def _core(path: Path, description: Description, weights: bytes) -> Core:
         core = ParticleCore(problem, horizon, training.particles, training.aim, learned)
     except (CicpeError, RuntimeError, ValueError, TypeError, OverflowError, MemoryError) as error:
         raise ModelError(f"{path / 'config.json'} describes particles that cannot be made: {error}") from None
+    if _said(weights) != _identity(description):
+        raise ModelError(
+            f"{path / WEIGHTS} was saved with other particles or another problem than config.json describes"
+        )
     if learned is None:
         _fill(torch.nn.Module(), path / WEIGHTS, weights)
     else:
@@ -327,6 +331,16 @@ def _network(path: Path, description: Description, training: TrainingConfig) -> 
             return Network(training.network, scaling, dims, query_space, answer_space)
     except (CicpeError, RuntimeError, ValueError, TypeError, OverflowError, MemoryError) as error:
         raise ModelError(f"{path} describes a network that cannot be made: {error}") from None
+
+
+def _said(weights: bytes) -> str | None:
+    """What a weights file says of its core; None if it says nothing that can be read."""
+    try:
+        size = int.from_bytes(weights[:8], "little")
+        said = json.loads(weights[8 : 8 + size])["__metadata__"]["core"]
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return None
+    return said if isinstance(said, str) else None
 
 
 def _fill(network: torch.nn.Module, path: Path, data: bytes) -> None:
