@@ -74,9 +74,12 @@ FAMILIES ?= binary-search best-arm gp-max ackley
 
 train-zoo: $(READY)
 	set -e; for family in $(FAMILIES); do $(BIN)/python scripts/results.py train $$family; done
+	set -e; for family in $(filter-out ackley,$(FAMILIES)); do $(BIN)/python scripts/results.py alarm $$family; done
 
 results: $(READY)
 	set -e; for family in $(FAMILIES); do $(BIN)/python scripts/results.py page $$family; done
+	$(BIN)/python scripts/trust.py
+	$(BIN)/python benchmarks/actors.py
 	$(BIN)/python scripts/comparisons.py
 	$(BIN)/python benchmarks/value_against_argmax.py
 	$(BIN)/python scripts/figures.py

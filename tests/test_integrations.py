@@ -258,7 +258,7 @@ def test_a_value_and_its_share_are_inverse(distribution: Any) -> None:
 # Gymnasium.
 
 
-@pytest.mark.parametrize("family", sorted(FAMILIES))
+@pytest.mark.parametrize("family", sorted(FAMILIES.keys() - {"geochem"}))
 def test_gymnasium_accepts_every_problem(family: str) -> None:
     env = gymnasium.make(f"cicpe/{family}-v0")
     with warnings.catch_warnings():

@@ -7,7 +7,7 @@ With inducing values f(Z) = L v, where K_ZZ = L L^T, and q(v) = N(m, T T^T), the
     ELBO = sum_i ( log N(y_i; a_i^T m, s_n^2) - (s_f^2 - |a_i|^2 + |T^T a_i|^2) / (2 s_n^2) ) - KL(q(v), N(0, I)),
 
 a_i = L^-1 k(Z, x_i). This is what gpytorch's whitened ``VariationalStrategy`` and ``VariationalELBO`` compute, and a
-test holds the two equal. Written out it takes about a third of the time, and it is the whole of what is needed.
+test holds the two equal. Written out it is quicker, and fields can be fitted without that package.
 """
 
 import math

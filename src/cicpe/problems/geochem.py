@@ -34,9 +34,9 @@ from cicpe.spaces import Box
 
 AUGMENTATIONS = ("flips", "rotations", "crops", "rescaling")
 BLOCKS = 20
-"""Windows begin and end at multiples of 1 / BLOCKS of the side."""
-SMALLEST_WINDOW = 0.5
-"""The smallest window's side, as a share of the whole."""
+"""Blocks of grid points along a side: windows consist of whole ones."""
+HALF = BLOCKS // 2
+"""Blocks along the side of the smallest window."""
 FACTOR = 1.5
 """Rescaling multiplies values by a factor from 1 / FACTOR to FACTOR, uniform in its logarithm."""
 
@@ -66,10 +66,10 @@ class Bank(NamedTuple):
     draws: int
     twins: int
     grids: Float[Tensor, "grid side side"]
-    highest: Float[Tensor, "grid block block"]
-    """The largest value in each block of grid points."""
-    place: Int[Tensor, "grid block block 2"]
-    """The grid point that has it."""
+    highest: Float[Tensor, "grid east north"]
+    """The largest value in each square of half the side that begins at a block."""
+    highest_point: Int[Tensor, "grid east north"]
+    """The number of the grid point that has it."""
 
 
 @final
@@ -203,7 +203,7 @@ class Geochem(Problem):
         """The first block of each window along both axes, and how many blocks it has."""
         if "crops" not in self.augment:
             return torch.zeros((n, 2), dtype=torch.long), torch.full((n,), BLOCKS)
-        blocks = torch.randint(round(SMALLEST_WINDOW * BLOCKS), BLOCKS + 1, (n,), generator=rng)
+        blocks = torch.randint(HALF, BLOCKS + 1, (n,), generator=rng)
         first = (torch.rand((n, 2), generator=rng) * (BLOCKS - blocks + 1)[:, None]).long()
         return first, blocks
 
@@ -279,16 +279,18 @@ def _lay(place: Float[Tensor, "n 2"], flip: Tensor, swap: Tensor, back: bool = F
 def _highest_in_window(
     bank: Bank, grid: Tensor, first: Int[Tensor, "n 2"], blocks: Int[Tensor, " n"]
 ) -> tuple[Int[Tensor, "n 2"], Float[Tensor, " n"]]:
-    """The grid point with the largest value among a window's blocks, and that value.
+    """The grid point with the largest value in a window, and that value.
 
     A bilinear function is largest at a corner of the rectangle that it lives on, and windows begin and end at grid
-    points, so no place in the window has a larger value.
+    points, so no place in the window has a larger value. Four half squares, one in each corner of the window, cover it.
     """
-    block = torch.arange(BLOCKS)
-    inside = (block >= first[..., None]) & (block < (first + blocks[:, None])[..., None])
-    outside = ~(inside[:, 0, :, None] & inside[:, 1, None, :])
-    height, best = bank.highest[grid].masked_fill_(outside, -math.inf).flatten(1).max(dim=1)
-    return bank.place.flatten(1, 2)[grid, best], height
+    last = first + (blocks - HALF)[:, None]
+    east, north = torch.stack([first, last], dim=2).unbind(dim=1)
+    square = (grid[:, None, None] * (HALF + 1) + east[:, :, None]) * (HALF + 1) + north[:, None, :]
+    height, best = bank.highest.view(-1)[square.flatten(1)].max(dim=1)
+    point = bank.highest_point.view(-1)[square.flatten(1)].gather(1, best[:, None])[:, 0]
+    side = bank.grids.shape[-1]
+    return torch.stack([point // side, point % side], dim=1), height
 
 
 def _each(bank: Bank) -> int:
@@ -302,18 +304,27 @@ def _bank(folder: Path, entries: tuple[Entry, ...], draws: bool, twins: bool) ->
     for entry in entries:
         parts += [read_tensor(folder, entry, "mean")[None], *(read_tensor(folder, entry, kind) for kind in kinds)]
     grids = torch.cat(parts)
-    count, side, _ = grids.shape
+    side = grids.shape[-1]
     if side % BLOCKS:
         raise DataError(f"the fields in {folder} have {side} grid points a side; a multiple of {BLOCKS} is needed")
-    width = side // BLOCKS
-    blocks = grids.view(count, BLOCKS, width, BLOCKS, width).transpose(2, 3).reshape(count, BLOCKS, BLOCKS, -1)
-    highest, inner = blocks.max(dim=-1)
-    start = torch.arange(BLOCKS) * width
-    place = torch.stack([start[:, None] + inner // width, start + inner % width], dim=-1)
+    highest, highest_point = _half_squares(grids)
     simulated = len(parts[1]) if kinds else 0
     noise = torch.tensor([entry.noise for entry in entries])
     names = tuple(entry.name for entry in entries)
-    return Bank(names, noise, simulated * draws, simulated * twins, grids, highest, place)
+    return Bank(names, noise, simulated * draws, simulated * twins, grids, highest, highest_point)
+
+
+def _half_squares(grids: Float[Tensor, "grid side side"]) -> tuple[Tensor, Tensor]:
+    """The largest value in every half square of blocks, and the number of the grid point that has it."""
+    count, side, _ = grids.shape
+    width = side // BLOCKS
+    number = torch.arange(side * side).view(BLOCKS, width, BLOCKS, width).transpose(1, 2).flatten(2)
+    blocks = grids.view(count, BLOCKS, width, BLOCKS, width).transpose(2, 3).flatten(3)
+    value, inner = blocks.max(dim=3)
+    point = number.expand(count, -1, -1, -1).gather(3, inner[..., None])[..., 0]
+    squares, points = (part.unfold(1, HALF, 1).unfold(2, HALF, 1).flatten(3) for part in (value, point))
+    highest, inner = squares.max(dim=3)
+    return highest, points.gather(3, inner[..., None])[..., 0]
 
 
 def _one_of(field: str, value: object, allowed: tuple[str, ...]) -> None:
