@@ -8,7 +8,8 @@ from cicpe.errors import InvalidInput
 from cicpe.networks.attention import AttentionConfig
 from cicpe.networks.axis import AxisConfig
 from cicpe.networks.critic import CriticConfig
-from cicpe.networks.network import MemoryConfig, NetworkConfig
+from cicpe.networks.mixture import MixtureConfig
+from cicpe.networks.network import MemoryConfig, NetworkConfig, PosteriorConfig
 from cicpe.networks.posteriors import GaussianConfig
 from cicpe.networks.recurrent import RecurrentConfig
 from cicpe.networks.regression import RegressionConfig
@@ -48,6 +49,10 @@ def _memory_for(problem: Problem, facts: Structure) -> _Plan:
         wide = problem.query_space.dim == 2
         memory = RegressionConfig(estimate=estimate, basis=96 if wide else 40, probes=144 if wide else 41)
         return _Plan(memory, 3e-3, "memory regression (Fourier): observations are a function of few query dimensions")
+    if smooth and facts.same_spaces and facts.target_is_best and problem.query_space.dim <= 2:
+        wide = problem.query_space.dim == 2
+        memory = RegressionConfig(estimate="argmax", basis=96 if wide else 40, probes=144 if wide else 41)
+        return _Plan(memory, 3e-3, "memory regression (Fourier): the target is a peak in few dimensions")
     if facts.per_coordinate and facts.same_spaces and not (smooth and facts.target_is_best):
         return _Plan(AxisConfig(), 8e-3, "memory axis: query, observation and answer have one entry per coordinate")
     if smooth and facts.same_spaces:
@@ -56,10 +61,18 @@ def _memory_for(problem: Problem, facts: Structure) -> _Plan:
     return _Plan(RecurrentConfig(hidden=96), 3e-3, "memory gru: nothing seen suggests more structure")
 
 
+def _posterior_for(memory: MemoryConfig) -> PosteriorConfig:
+    """Several modes where the target is a peak: there may be more than one candidate."""
+    peak = isinstance(memory, RegressionConfig) and memory.estimate == "argmax"
+    return MixtureConfig() if peak else GaussianConfig()
+
+
 def _actor_for(facts: Structure, memory: MemoryConfig) -> tuple[ActorName, str]:
     """The rule for queries that fits the problem and its belief."""
     if isinstance(memory, RegressionConfig) and memory.features == "linear":
         return "ucb", "of a linear function, the direction that is least known says most"
+    if isinstance(memory, RegressionConfig) and memory.estimate == "argmax":
+        return "ucb", "the memory knows where the function may be high"
     if facts.same_spaces:
         return "ts", "queries and answers share a space, so a plausible answer is a query"
     if isinstance(memory, RegressionConfig):
@@ -93,7 +106,7 @@ def fast(problem: Problem, actor: ActorName | None = None) -> Choice:
     if (actor or chosen) == "td3" and facts.same_spaces:
         actor_kl = IMITATION
     config = TrainingConfig(
-        network=NetworkConfig(memory=memory, critic=CriticConfig(twin=False)),
+        network=NetworkConfig(memory=memory, posterior=_posterior_for(memory), critic=CriticConfig(twin=False)),
         random_queries=random_queries,
         actor=actor or chosen,
         actor_kl=actor_kl,
@@ -162,7 +175,11 @@ def _recipe_for(problem: Problem) -> str:
     space = problem.parameter_space
     if space is None or space.dim > MOST_PARAMETERS or not problem.has_likelihood:
         return "fast"
-    return "particles" if isinstance(_memory_for(problem, structure_of(problem)).memory, AttentionConfig) else "fast"
+    memory = _memory_for(problem, structure_of(problem)).memory
+    searches = isinstance(memory, AttentionConfig) or (
+        isinstance(memory, RegressionConfig) and memory.estimate == "argmax"
+    )
+    return "particles" if searches else "fast"
 
 
 def choose(recipe: str | None, problem: Problem, actor: str | None = None) -> Choice:
