@@ -4,6 +4,7 @@
     python scripts/results.py calibrate binary-search        # chooses their stop thresholds anew, on fresh episodes
     python scripts/results.py alarm binary-search            # fits their alarms: do histories look like the prior's?
     python scripts/results.py page binary-search             # measures every cell on fresh tasks and writes the page
+    python scripts/results.py write binary-search            # writes the page again from the figures it has
     python scripts/results.py readme                         # puts the summary of all pages into README.md
 
 `train` goes through the command line that users have; `page` through the library. Cells, the paper's
@@ -164,7 +165,7 @@ def page(problem: str, rows: list[dict[str, Any]]) -> str:
     lines = [
         f"# {problem}: every cell",
         "",
-        f"Written by `python scripts/results.py page {problem}` on {time.strftime('%Y-%m-%d')}: {EPISODES.get(problem, 4000)} fresh tasks a "
+        f"Written by `python scripts/results.py page {problem}` on {time.strftime('%Y-%m-%d')}: {tasks(rows)} fresh tasks a "
         f"cell (seed {SEED}), delta 0.1, one model a dimension for all its cells. Accuracy with its 95 % interval "
         "(Clopper-Pearson); queries are means with 95 % intervals. *Paper*: its best C-ICPE variant, one GPU run of 12 "
         "hours a cell. *Exact Bayes*: an agent that knows the likelihood (figures from small samples, +-10 %). A ratio below 1 is "
@@ -207,6 +208,14 @@ def page(problem: str, rows: list[dict[str, Any]]) -> str:
     return "\n".join([*lines, ""])
 
 
+def tasks(rows: list[dict[str, Any]]) -> str:
+    """How many tasks a cell was measured on, by dimension where that differs."""
+    by_dim = {row["dim"]: row["confidence"]["episodes"] for row in rows if "episodes" in row["confidence"]}
+    if len(set(by_dim.values())) == 1:
+        return f"{next(iter(by_dim.values())):,}"
+    return ", ".join(f"{n:,} (d = {dim})" for dim, n in by_dim.items())
+
+
 def cell_line(row: dict[str, Any]) -> str:
     c = row["confidence"]
     head = f"| {row['dim']} | {row['epsilon']} | {row['noise']} |"
@@ -226,12 +235,12 @@ def cell_line(row: dict[str, Any]) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("action", choices=["train", "calibrate", "alarm", "page", "readme"])
+    parser.add_argument("action", choices=["train", "calibrate", "alarm", "page", "write", "readme"])
     parser.add_argument("problem", nargs="?", default="binary-search")
     parser.add_argument("--dims", type=int, nargs="*")
     args = parser.parse_args()
     dims = args.dims or sorted({cell["dim"] for cell in cells(args.problem)})
-    if args.action != "page":
+    if args.action not in ("page", "write"):
         {
             "train": lambda: train(args.problem, dims),
             "calibrate": lambda: calibrate(args.problem, dims),
@@ -243,8 +252,11 @@ def main() -> None:
     out.mkdir(parents=True, exist_ok=True)
     file = out / f"{args.problem}.json"
     kept = [row for row in json.loads(file.read_text()) if row["dim"] not in dims] if file.exists() else []
-    rows = sorted(kept + measure(args.problem, dims), key=lambda row: row["dim"])
-    file.write_text(json.dumps(rows, indent=1) + "\n")
+    if args.action == "write":
+        rows = json.loads(file.read_text())
+    else:
+        rows = sorted(kept + measure(args.problem, dims), key=lambda row: row["dim"])
+        file.write_text(json.dumps(rows, indent=1) + "\n")
     notes = out / "notes" / f"{args.problem}.md"
     tail = "\n" + notes.read_text() if notes.exists() else ""
     (out / f"{args.problem}.md").write_text(page(args.problem, rows) + tail)

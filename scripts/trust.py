@@ -141,6 +141,7 @@ def confidence() -> dict[str, Any]:
                 "episodes": episodes,
                 "accuracy": found.accuracy,
                 "error": found.at_stop.error,
+                "by_chance": found.at_stop.by_chance,
                 "brier": found.at_stop.brier,
                 "worst_in_time": max(found.by_time, key=lambda row: row[1])[:2],
                 "rank_p": found.ranks.p_value,
@@ -251,20 +252,21 @@ def page(found: dict[str, Any]) -> str:
             "",
             "## Confidence and posterior",
             "",
-            "Expected calibration error of the confidence at the stop (ten bins of equal size; 0.02 is the aim), the same "
+            "Expected calibration error of the confidence at the stop (ten bins of equal size; 0.02 is the aim), what a "
+            "perfect confidence would show by chance with so many tasks, the same "
             "check on the same decisions said with doubled log-odds (it has to be larger), Brier score, the worst error "
             "at any time, and the rank test of the posterior (below 0.001: its shape is not a Gaussian's). The last three "
             "are bounds on success from losses alone.",
             "",
-            "| model (epsilon, noise) | tasks | accuracy | error | said boldly | Brier | worst in time | rank p | Markov bound | sampled answers | second-moment bound |",
-            "|---|---|---|---|---|---|---|---|---|---|---|",
+            "| model (epsilon, noise) | tasks | accuracy | error | by chance | said boldly | Brier | worst in time | rank p | Markov bound | sampled answers | second-moment bound |",
+            "|---|---|---|---|---|---|---|---|---|---|---|---|",
         ]
         for row in found["confidence"]["rows"]:
             second = row["second_moment_bound"]
             t, worst = row["worst_in_time"]
             lines.append(
                 f"| {row['model']} ({row['epsilon']}, {row['noise']}) | {row['episodes']} | {row['accuracy']:.3f} | "
-                f"{row['error']:.4f} | {row['bolder_error']:.4f} | {row['brier']:.4f} | {worst:.3f} at t = {t} | "
+                f"{row['error']:.4f} | {row['by_chance']:.4f} | {row['bolder_error']:.4f} | {row['brier']:.4f} | {worst:.3f} at t = {t} | "
                 f"{row['rank_p']:.2g} | {row['markov_bound']:.3f} | {row['sampled_accuracy']:.3f} | "
                 f"{'-' if second is None else f'{max(second, 0):.3f}'} |"
             )

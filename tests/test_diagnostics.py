@@ -36,6 +36,18 @@ def test_a_calibrated_confidence_has_no_error_and_others_have() -> None:
     assert reliability(*outcomes(intercept=-0.7)).error > 0.08
 
 
+def test_chance_is_what_a_perfect_confidence_shows() -> None:
+    errors, said = [], []
+    for seed in range(60):
+        rng = make_rng(seed)
+        confidence = 0.8 + 0.2 * torch.rand(500, generator=rng)
+        found = reliability(confidence, torch.rand(500, generator=rng) < confidence)
+        errors.append(found.error)
+        said.append(found.by_chance)
+    assert sum(errors) / 60 == pytest.approx(sum(said) / 60, rel=0.1)
+    assert sum(said) / 60 > 0.02
+
+
 def test_the_error_of_a_constant_confidence_is_known() -> None:
     success = torch.arange(1000) < 700
     found = reliability(torch.full((1000,), 0.9), success)

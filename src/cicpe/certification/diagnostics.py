@@ -7,6 +7,7 @@
   an answer drawn from the posterior succeeds with at least 1 - E[distance^2]/epsilon^2, for a distance loss.
 """
 
+import math
 from typing import NamedTuple
 
 import numpy as np
@@ -36,6 +37,8 @@ class Reliability(NamedTuple):
     error: float
     """Expected calibration error: the mean distance of the two, over episodes."""
     brier: float
+    by_chance: float
+    """The error that a perfect confidence would show with so many episodes, on average."""
 
 
 class RankTest(NamedTuple):
@@ -83,7 +86,9 @@ def reliability(confidence: Float[Tensor, " n"], success: Bool[Tensor, " n"], bi
     count = [p.stop - p.start for p in parts]
     error = sum(n * abs(a - b) for n, a, b in zip(count, shown, found, strict=True)) / len(sure)
     brier = float((sure - right).square().mean())
-    return Reliability(tuple(shown), tuple(found), tuple(count), error, brier)
+    # The mean distance of a share of n from its expectation p is about sqrt(2 p (1 - p) / (pi n)).
+    chance = sum(n * math.sqrt(2 * p * (1 - p) / (math.pi * n)) for n, p in zip(count, shown, strict=True)) / len(sure)
+    return Reliability(tuple(shown), tuple(found), tuple(count), error, brier, chance)
 
 
 def rank_test(ranks: Tensor, draws: int, bins: int = RANKS) -> RankTest:

@@ -31,7 +31,8 @@ def diagnose(
     """Check a model's confidence and posterior on fresh tasks.
 
     Confidence is compared with the share of successes; the true target's rank among draws of the posterior is tested
-    for uniformity. Exit code 1 if the confidence is off by more than 0.02 on average.
+    for uniformity. Exit code 1 if the confidence is off by more than 0.02 on average, and by more than twice what so
+    few episodes would show by chance.
     """
     import torch
 
@@ -46,7 +47,7 @@ def diagnose(
         print_json({"epsilon": epsilon, "delta": delta, "noise": noise, "stop": stop, **_plain(found)})
     else:
         _report(found, epsilon)
-    if found.at_stop.error > ERROR:
+    if found.at_stop.error > max(ERROR, 2 * found.at_stop.by_chance):
         raise typer.Exit(1)
 
 
@@ -59,11 +60,13 @@ def _report(found: "Diagnosis", epsilon: float) -> None:
     for heading in ("", "measured", ""):
         table.add_column(heading)
     worst = max(found.by_time, key=lambda row: row[1], default=(0, 0.0, 0.0))
-    verdict = "can be read as a probability" if found.at_stop.error <= ERROR else "is off: do not read it as one"
+    fine = found.at_stop.error <= max(ERROR, 2 * found.at_stop.by_chance)
+    verdict = "can be read as a probability" if fine else "is off: do not read it as one"
     ranks = "uniform ranks" if found.ranks.p_value > RANK_LEVEL else "not uniform: the posterior has another shape"
     rows = [
         ("accuracy", f"{found.accuracy:.3f}", f"within {epsilon:g}, after {found.mean_queries:.2f} queries"),
         ("calibration error", f"{found.at_stop.error:.4f}", f"of the confidence at the stop: it {verdict}"),
+        ("", f"{found.at_stop.by_chance:.4f}", "would be there by chance, were it perfect"),
         ("Brier score", f"{found.at_stop.brier:.4f}", "of the same"),
         ("worst in time", f"{worst[1]:.4f}", f"calibration error after {worst[0]} queries"),
         ("rank test", f"p = {found.ranks.p_value:.3g}", f"of the posterior at the stop: {ranks}"),
