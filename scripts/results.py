@@ -176,23 +176,8 @@ def page(problem: str, rows: list[dict[str, Any]]) -> str:
     ]
     for row in rows:
         lines.append(cell_line(row))
-    lines += [
-        "",
-        "## The other stop rule",
-        "",
-        "The Bellman rule of the same models, its cost calibrated in the same way.",
-        "",
-    ]
-    lines += [
-        "| d | epsilon | noise | accuracy | queries | queries of the confidence rule |",
-        "|---|---|---|---|---|---|",
-    ]
-    for row in rows:
-        b, c = row["bellman"], row["confidence"]
-        text = b.get("refused") or f"{b['accuracy']:.3f} | {b['mean_queries']:.2f}"
-        ours = f"{c['mean_queries']:.2f}" if "mean_queries" in c else "refused"
-        text = text if "refused" not in b else "refused: not safe at this delta | "
-        lines.append(f"| {row['dim']} | {row['epsilon']} | {row['noise']} | {text} | {ours} |")
+    if any("accuracy" in row["bellman"] for row in rows):
+        lines += other_rule(rows)
     lines += ["", "## How they were trained", "", "On one core, calibration included:", "", "```"]
     for dim in dims:
         lines.append(" ".join(train_command(problem, dim, Path("DIR"))))
@@ -206,6 +191,26 @@ def page(problem: str, rows: list[dict[str, Any]]) -> str:
         row = next(row for row in rows if row["dim"] == dim)
         lines.append(f"| {problem}-{dim}d | {row['minutes']:.1f} | {row['sha256'][:16]} |")
     return "\n".join([*lines, ""])
+
+
+def other_rule(rows: list[dict[str, Any]]) -> list[str]:
+    lines = [
+        "",
+        "## The other stop rule",
+        "",
+        "The Bellman rule of the same models, its cost calibrated in the same way.",
+        "",
+        "| d | epsilon | noise | accuracy | queries | queries of the confidence rule |",
+        "|---|---|---|---|---|---|",
+    ]
+    for row in rows:
+        b, c = row["bellman"], row["confidence"]
+        text = (
+            "refused: not safe at this delta | " if "refused" in b else f"{b['accuracy']:.3f} | {b['mean_queries']:.2f}"
+        )
+        ours = f"{c['mean_queries']:.2f}" if "mean_queries" in c else "refused"
+        lines.append(f"| {row['dim']} | {row['epsilon']} | {row['noise']} | {text} | {ours} |")
+    return lines
 
 
 def tasks(rows: list[dict[str, Any]]) -> str:

@@ -29,6 +29,7 @@ from cicpe.certification.martingale import back_loaded_budgets
 from cicpe.cli.main import main
 from cicpe.errors import InvalidInput, ModelError
 from cicpe.evaluation.evaluate import evaluate_agent
+from cicpe.problems import Problem
 from cicpe.problems.binary_search import BinarySearch
 from cicpe.problems.gp_max import GPMax
 from profile_agents import ProfileAgent, Revealed, constant
@@ -54,8 +55,10 @@ class CoinModel:
     def agent(self, epsilon: float, delta: float, stop: str = "confidence") -> ProfileAgent:
         return ProfileAgent(constant(self.p))
 
-    def check_context(self, name: str, value: float) -> None:
-        raise InvalidInput(name, value, "no context")
+    def tasks(self, noise: float | None = None, problem: Problem | None = None) -> Problem:
+        if noise is not None:
+            raise InvalidInput("noise", noise, "no context")
+        return problem or self.problem
 
 
 def test_a_good_model_is_certified_early_and_says_so() -> None:
