@@ -266,7 +266,7 @@ def page(found: dict[str, Any]) -> str:
             t, worst = row["worst_in_time"]
             lines.append(
                 f"| {row['model']} ({row['epsilon']}, {row['noise']}) | {row['episodes']} | {row['accuracy']:.3f} | "
-                f"{row['error']:.4f} | {row['by_chance']:.4f} | {row['bolder_error']:.4f} | {row['brier']:.4f} | {worst:.3f} at t = {t} | "
+                f"{row['error']:.4f} | {row.get('by_chance', float('nan')):.4f} | {row['bolder_error']:.4f} | {row['brier']:.4f} | {worst:.3f} at t = {t} | "
                 f"{row['rank_p']:.2g} | {row['markov_bound']:.3f} | {row['sampled_accuracy']:.3f} | "
                 f"{'-' if second is None else f'{max(second, 0):.3f}'} |"
             )
