@@ -24,8 +24,9 @@ from torch import Tensor
 from cicpe.baselines.references.gp_grid import GPGrid
 from cicpe.baselines.references.gp_peak import GPPeak, batch_sizes
 from cicpe.baselines.tbal import localise, plan_for
-from cicpe.certification.any_agent import choose_threshold, record_prefixes
+from cicpe.certification.any_agent import choose_threshold
 from cicpe.evaluation.bootstrap import bootstrap_mean
+from cicpe.evaluation.curves import record_beliefs
 from cicpe.evaluation.evaluate import proportion_interval
 from cicpe.plots.scaling import Scaling, Slope, plot_scaling
 from cicpe.plots.style import png
@@ -213,7 +214,7 @@ def check() -> dict[str, Any]:
     found: dict[str, Any] = dict(CHECK)
     for name, kind in (("gp_peak", GPPeak), ("gp_grid", GPGrid)):
         agent = kind(problem, CHECK["epsilon"], int(CHECK["horizon"]))
-        played = record_prefixes(agent, problem, int(CHECK["tasks"]), 0, chunk=50)
+        played = record_beliefs(agent, problem, int(CHECK["tasks"]), agent.horizon, 0, chunk=50)
         cell = choose_threshold(played, CHECK["epsilon"], DELTA)
         assert cell is not None
         hit = played.confidence_BT >= cell.threshold

@@ -14,8 +14,9 @@ from cicpe.baselines.references.gp_grid import GPGrid
 from cicpe.baselines.references.grid import CELLS, GridPosterior, success
 from cicpe.baselines.windows import best_window
 from cicpe.baselines.wrappers import StopAt
-from cicpe.certification.any_agent import Prefixes, choose_threshold, record_prefixes
+from cicpe.certification.any_agent import choose_threshold
 from cicpe.errors import InvalidInput
+from cicpe.evaluation.curves import Beliefs, record_beliefs
 from cicpe.evaluation.evaluate import evaluate_agent
 from cicpe.problems import HiddenTasks, Problem
 from cicpe.problems.best_arm import BestArm
@@ -150,14 +151,18 @@ def test_best_window_by_hand() -> None:
     assert float(confidence[0]) == pytest.approx(0.5)
 
 
+def believed(loss: torch.Tensor, confidence: torch.Tensor) -> Beliefs:
+    return Beliefs(loss, confidence, torch.zeros_like(loss), torch.zeros_like(loss, dtype=torch.bool))
+
+
 def test_a_threshold_is_chosen_from_the_safest_down() -> None:
     """Success exactly where the confidence is high: the threshold lies just above the failures."""
     confidence = torch.linspace(0.3, 0.99, 70).expand(200, -1)
     loss = torch.where(confidence >= 0.8, 0.0, 1.0)
-    cell = choose_threshold(Prefixes(loss, confidence), 0.5, 0.1)
+    cell = choose_threshold(believed(loss, confidence), 0.5, 0.1)
     assert cell is not None
     assert 0.78 < cell.threshold <= 0.81
-    assert choose_threshold(Prefixes(torch.ones(200, 70), confidence), 0.5, 0.1) is None
+    assert choose_threshold(believed(torch.ones(200, 70), confidence), 0.5, 0.1) is None
 
 
 @pytest.mark.parametrize("name", AGENTS)
@@ -165,7 +170,7 @@ def test_confidence_is_the_share_of_successes(name: str) -> None:
     """Exact posteriors are calibrated on fresh tasks, at every prefix together."""
     problem, agent = AGENTS[name]
     epsilon = agent.epsilon  # type: ignore[attr-defined]
-    prefixes = record_prefixes(agent, problem, 300, seed=11)
+    prefixes = record_beliefs(agent, problem, 300, agent.horizon, seed=11)
     middle = slice(2, 7)
     claimed = prefixes.confidence_BT[:, middle].mean(dim=1)
     succeeded = (prefixes.loss_BT[:, middle] <= epsilon).float().mean(dim=1)
@@ -195,7 +200,7 @@ def test_the_reference_of_the_smallest_cell() -> None:
     """Binary search, d = 6, epsilon 0.2, noise 0.05: 7.9 queries at an accuracy of 0.9, +-10 %."""
     problem = BinarySearch(6, 0.05)
     agent = GridPosterior(problem, 0.2, 18)
-    cell = choose_threshold(record_prefixes(agent, problem, 400, seed=1), 0.2, 0.1)
+    cell = choose_threshold(record_beliefs(agent, problem, 400, agent.horizon, seed=1), 0.2, 0.1)
     assert cell is not None
     result = evaluate_agent(StopAt(agent, cell.threshold), problem, 0.2, 0.1, 400, seed=2)
     assert result.accuracy > 0.86

@@ -13,9 +13,10 @@ from cicpe.api import load
 from cicpe.baselines.catalogue import METHODS, Setting
 from cicpe.baselines.published import Cell, Figures, published
 from cicpe.baselines.wrappers import RandomQueries, StopAt
-from cicpe.certification.any_agent import choose_threshold, record_prefixes
+from cicpe.certification.any_agent import choose_threshold
 from cicpe.errors import InvalidInput
 from cicpe.evaluation.compare import CommonTasks, Played
+from cicpe.evaluation.curves import record_beliefs
 from cicpe.model import Model
 from cicpe.problems import Problem, spec_of
 
@@ -157,8 +158,8 @@ def _add(
         warnings.simplefilter("ignore", RuntimeWarning)
         if calibration:
             follow(f"{name}: threshold chosen on {calibration} held-out tasks")
-            prefixes = record_prefixes(agent, setting.problem, calibration, common.seed + HELD_OUT)
-            chosen = choose_threshold(prefixes, setting.epsilon, setting.delta)
+            beliefs = record_beliefs(agent, setting.problem, calibration, agent.horizon, common.seed + HELD_OUT)
+            chosen = choose_threshold(beliefs, setting.epsilon, setting.delta)
             if chosen is None:
                 left_out[name] = f"does not reach an accuracy of {1 - setting.delta:g} within {agent.horizon} queries"
                 return

@@ -7,14 +7,14 @@ import typer
 
 from cicpe.cli.arguments import whole
 from cicpe.cli.output import say
-from cicpe.cli.session import STORE
+from cicpe.cli.session import Place
 from cicpe.errors import CicpeError, InvalidInput
 
 PORT = 8642
 
 
 def serve(
-    place: Annotated[str | None, STORE] = None,
+    place: Place = None,
     host: Annotated[
         str, typer.Option(metavar="H", help="Where to listen. Any but this machine itself needs a token.")
     ] = "127.0.0.1",

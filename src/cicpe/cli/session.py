@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
+from cicpe.cli import options
 from cicpe.cli.arguments import given, number, seed, whole
 from cicpe.cli.evaluate import stop_rule
 from cicpe.cli.output import note, print_json
@@ -26,20 +27,31 @@ session_app = typer.Typer(
     help="Campaigns: ask what to measure, tell what came out, until it says stop.",
 )
 
-NAME = typer.Option(
-    "--campaign", "-c", metavar="NAME", help="Its name, or the first letters of its id. Default: the last one used."
-)
-STORE = typer.Option(
-    "--store",
-    envvar="CICPE_STORE",
-    metavar="FILE|URL",
-    help="Where campaigns are kept: a file, or postgresql://... Default: a file in your data directory.",
-)
-JSON = typer.Option("--json", help="One JSON object on standard output.")
-KEY = typer.Option(metavar="K", help="A name for this change: sent again with the same one, it is made only once.")
-VERSION = typer.Option(
-    parser=whole, metavar="N", help="Refuse if the campaign is not at this version. Default: as you last saw it."
-)
+Name = Annotated[
+    str | None,
+    typer.Option(
+        "--campaign", "-c", metavar="NAME", help="Its name, or the first letters of its id. Default: the last one used."
+    ),
+]
+Place = Annotated[
+    str | None,
+    typer.Option(
+        "--store",
+        envvar="CICPE_STORE",
+        metavar="FILE|URL",
+        help="Where campaigns are kept: a file, or postgresql://... Default: a file in your data directory.",
+    ),
+]
+Key = Annotated[
+    str | None,
+    typer.Option(metavar="K", help="A name for this change: sent again with the same one, it is made only once."),
+]
+Version = Annotated[
+    int | None,
+    typer.Option(
+        parser=whole, metavar="N", help="Refuse if the campaign is not at this version. Default: as you last saw it."
+    ),
+]
 VALUES = {"ignore_unknown_options": True}
 """A negative number is no option."""
 
@@ -103,8 +115,8 @@ def new(
     ] = None,
     stop: Annotated[str, typer.Option(metavar="confidence|bellman", help="The stop rule.")] = "confidence",
     random_seed: Annotated[int, typer.Option("--seed", parser=seed, metavar="N", help="Seeds the queries.")] = 0,
-    place: Annotated[str | None, STORE] = None,
-    as_json: Annotated[bool, JSON] = False,
+    place: Place = None,
+    as_json: options.Json = False,
 ) -> None:
     """Begin a campaign and show its first query."""
     import torch
@@ -133,9 +145,9 @@ def new(
 
 @session_app.command()
 def ask(
-    campaign: Annotated[str | None, NAME] = None,
-    place: Annotated[str | None, STORE] = None,
-    as_json: Annotated[bool, JSON] = False,
+    campaign: Name = None,
+    place: Place = None,
+    as_json: options.Json = False,
 ) -> None:
     """Show the open query: the same one until it is told. Exit code 1 if the campaign has stopped."""
     with _desk(place) as desk:
@@ -149,11 +161,11 @@ def ask(
 @session_app.command(context_settings=VALUES)
 def tell(
     values: Annotated[list[str], typer.Argument(metavar="VALUE...", help="What was measured at the open query.")],
-    campaign: Annotated[str | None, NAME] = None,
-    key: Annotated[str | None, KEY] = None,
-    version: Annotated[int | None, VERSION] = None,
-    place: Annotated[str | None, STORE] = None,
-    as_json: Annotated[bool, JSON] = False,
+    campaign: Name = None,
+    key: Key = None,
+    version: Version = None,
+    place: Place = None,
+    as_json: options.Json = False,
 ) -> None:
     """Record what was measured at the open query, and show the next one."""
     observation = _numbers("observation", values)
@@ -164,10 +176,10 @@ def tell(
 def correct(
     step: Annotated[int, typer.Argument(parser=whole, metavar="STEP", help="Its number in the history, from 1.")],
     values: Annotated[list[str], typer.Argument(metavar="VALUE...", help="What was really measured.")],
-    campaign: Annotated[str | None, NAME] = None,
-    key: Annotated[str | None, KEY] = None,
-    place: Annotated[str | None, STORE] = None,
-    as_json: Annotated[bool, JSON] = False,
+    campaign: Name = None,
+    key: Key = None,
+    place: Place = None,
+    as_json: options.Json = False,
 ) -> None:
     """Replace the value of an earlier step. The log keeps both; everything after is computed anew."""
     observation = _numbers("observation", values)
@@ -176,11 +188,11 @@ def correct(
 
 @session_app.command()
 def undo(
-    campaign: Annotated[str | None, NAME] = None,
-    key: Annotated[str | None, KEY] = None,
-    version: Annotated[int | None, VERSION] = None,
-    place: Annotated[str | None, STORE] = None,
-    as_json: Annotated[bool, JSON] = False,
+    campaign: Name = None,
+    key: Key = None,
+    version: Version = None,
+    place: Place = None,
+    as_json: options.Json = False,
 ) -> None:
     """Take back the last change: the query before it is open again. The log keeps both."""
     _change(place, campaign, version, as_json, lambda one, seen: one.undo(key=key, expected_version=seen))
@@ -189,11 +201,11 @@ def undo(
 @session_app.command()
 def skip(
     reason: Annotated[str, typer.Argument(metavar="[REASON]", help="Why it cannot be measured.")] = "",
-    campaign: Annotated[str | None, NAME] = None,
-    key: Annotated[str | None, KEY] = None,
-    version: Annotated[int | None, VERSION] = None,
-    place: Annotated[str | None, STORE] = None,
-    as_json: Annotated[bool, JSON] = False,
+    campaign: Name = None,
+    key: Key = None,
+    version: Version = None,
+    place: Place = None,
+    as_json: options.Json = False,
 ) -> None:
     """The open query cannot be measured: show another, away from it."""
     _change(place, campaign, version, as_json, lambda one, seen: one.skip(reason, key=key, expected_version=seen))
@@ -203,10 +215,10 @@ def skip(
 def attach(
     query: Annotated[str, typer.Argument(metavar="QUERY", help="Where it was measured: numbers with commas between.")],
     value: Annotated[str, typer.Argument(metavar="VALUE", help="What was measured: numbers with commas between.")],
-    campaign: Annotated[str | None, NAME] = None,
-    key: Annotated[str | None, KEY] = None,
-    place: Annotated[str | None, STORE] = None,
-    as_json: Annotated[bool, JSON] = False,
+    campaign: Name = None,
+    key: Key = None,
+    place: Place = None,
+    as_json: options.Json = False,
 ) -> None:
     """Record a measurement made elsewhere: attach 0.1,0.2 1.5"""
     where, observation = _numbers("query", [query]), _numbers("observation", [value])
@@ -215,9 +227,9 @@ def attach(
 
 @session_app.command()
 def status(
-    campaign: Annotated[str | None, NAME] = None,
-    place: Annotated[str | None, STORE] = None,
-    as_json: Annotated[bool, JSON] = False,
+    campaign: Name = None,
+    place: Place = None,
+    as_json: options.Json = False,
 ) -> None:
     """Draw what is known: confidence, the answer with its credible intervals, and the last steps."""
     with _desk(place) as desk:
@@ -234,9 +246,9 @@ def status(
 
 @session_app.command("log")
 def show_events(
-    campaign: Annotated[str | None, NAME] = None,
-    place: Annotated[str | None, STORE] = None,
-    as_json: Annotated[bool, JSON] = False,
+    campaign: Name = None,
+    place: Place = None,
+    as_json: options.Json = False,
 ) -> None:
     """Print everything that happened, corrections and undone entries included."""
     with _desk(place) as desk:
@@ -252,10 +264,10 @@ def show_events(
 
 @session_app.command()
 def export(
-    campaign: Annotated[str | None, NAME] = None,
+    campaign: Name = None,
     out: Annotated[Path | None, typer.Option(metavar="FILE", help="Where to. Default: standard output.")] = None,
-    place: Annotated[str | None, STORE] = None,
-    as_json: Annotated[bool, JSON] = False,
+    place: Place = None,
+    as_json: options.Json = False,
 ) -> None:
     """Write one JSON document with everything: the model's hash, the settings, the log, and what follows from it."""
     from cicpe.files import write_json
@@ -274,8 +286,8 @@ def export(
 
 @session_app.command("list")
 def list_campaigns(
-    place: Annotated[str | None, STORE] = None,
-    as_json: Annotated[bool, JSON] = False,
+    place: Place = None,
+    as_json: options.Json = False,
 ) -> None:
     """List the campaigns of a store; a star marks the last one used."""
     with _desk(place) as desk:

@@ -53,14 +53,14 @@ def survival(queries: Int[Tensor, " episode"]) -> Curve:
     return Curve(alive / n, *_proportion_intervals(alive, np.full(last + 1, n)))
 
 
-def record_beliefs(agent: Agent, problem: Problem, episodes: int, steps: int, seed: int) -> Beliefs:
-    """Plays fresh tasks for ``steps`` queries each (at most the horizon), past every stop."""
+def record_beliefs(agent: Agent, problem: Problem, episodes: int, steps: int, seed: int, chunk: int = CHUNK) -> Beliefs:
+    """Plays fresh tasks for ``steps`` queries each (at most the horizon), past every stop, a chunk at a time."""
     if episodes < 1 or steps < 0:
         raise InvalidInput("episodes, steps", (episodes, steps), "at least one episode, and no negative steps")
     rng = torch.Generator().manual_seed(seed)
     parts = []
-    for begin in range(0, episodes, CHUNK):
-        hidden = HiddenTasks.draw(problem, min(CHUNK, episodes - begin), rng)
+    for begin in range(0, episodes, chunk):
+        hidden = HiddenTasks.draw(problem, min(chunk, episodes - begin), rng)
         state, rows = agent.begin(hidden.context), []
         for t in range(min(steps, agent.horizon) + 1):
             proposal = agent.propose(state, rng)
