@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import pytest
 
 import cicpe
-from cicpe.certification.thresholds import Calibration, Cell
+from cicpe.certification.calibration import Calibration, Cell
 from cicpe.cli import demo
 from cicpe.cli.arguments import one_or_two, spread_ranges
 from cicpe.cli.main import main

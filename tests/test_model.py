@@ -19,7 +19,7 @@ from torch import Generator, Tensor
 
 import cicpe
 from cicpe import files
-from cicpe.certification.thresholds import Calibration, Cell
+from cicpe.certification.calibration import Calibration, Cell
 from cicpe.errors import CicpeError, InvalidInput, ModelError
 from cicpe.model import Description, Model
 from cicpe.networks.attention import AttentionConfig

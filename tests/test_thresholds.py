@@ -15,7 +15,8 @@ from cicpe.agents.core import CoreAgent
 from cicpe.agents.network_core import NetworkCore
 from cicpe.agents.stopping import BellmanStop, ConfidenceStop
 from cicpe.certification import thresholds
-from cicpe.certification.thresholds import DELTAS, KAPPAS, Calibration, Cell, calibrate, confidence_stops, record
+from cicpe.certification.calibration import Calibration, Cell
+from cicpe.certification.thresholds import DELTAS, KAPPAS, calibrate, confidence_stops, record
 from cicpe.errors import InvalidInput
 from cicpe.evaluation.runner import run_episodes
 from cicpe.networks.network import Network, NetworkConfig

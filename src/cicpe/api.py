@@ -18,8 +18,9 @@ from cicpe.agents.likelihood import fit_likelihood
 from cicpe.agents.particle_core import ParticleCore
 from cicpe.certification.alarm_fit import KNOTS
 from cicpe.certification.alarm_fit import fit_alarm as fit_alarm_to
+from cicpe.certification.calibration import Calibration, StopName
 from cicpe.certification.certificate import LEDGER, append_certificate
-from cicpe.certification.thresholds import Calibration, StopName, calibrate
+from cicpe.certification.thresholds import calibrate
 from cicpe.errors import InvalidInput
 from cicpe.evaluation.evaluate import Evaluation, evaluate_agent
 from cicpe.inspection import Inspector, Wanted

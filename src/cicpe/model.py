@@ -26,7 +26,7 @@ from cicpe.agents.likelihood import LearnedLikelihood
 from cicpe.agents.network_core import NetworkCore
 from cicpe.agents.particle_core import ParticleCore
 from cicpe.agents.stopping import BellmanStop, ConfidenceStop, StopRule
-from cicpe.certification.thresholds import Calibration, StopName
+from cicpe.certification.calibration import Calibration, StopName
 from cicpe.errors import CicpeError, InvalidInput, ModelError
 from cicpe.files import write_atomic, write_json
 from cicpe.networks.base import Config, Dims

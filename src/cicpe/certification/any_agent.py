@@ -1,6 +1,7 @@
 """A stop threshold for any agent with a confidence, from episodes played past every stop (``evaluation.curves``)."""
 
-from cicpe.certification.thresholds import DELTAS, KAPPAS, Cell, choose_cells, confidence_stops
+from cicpe.certification.calibration import Cell
+from cicpe.certification.thresholds import DELTAS, KAPPAS, choose_cells, confidence_stops
 from cicpe.errors import InvalidInput
 from cicpe.evaluation.curves import Beliefs
 

@@ -13,6 +13,7 @@ from pydantic import BaseModel
 from cicpe._version import __version__
 from cicpe.agents.base import Agent
 from cicpe.agents.core import CoreAgent
+from cicpe.certification.calibration import StopName
 from cicpe.certification.certificate import Certificate, check_alpha, problem_sha256, tests_of
 from cicpe.certification.martingale import (
     alternatives,
@@ -21,7 +22,6 @@ from cicpe.certification.martingale import (
     log_path,
     success_lower_bound,
 )
-from cicpe.certification.thresholds import StopName
 from cicpe.errors import InvalidInput
 from cicpe.evaluation.runner import run_episodes
 from cicpe.problems import HiddenTasks, Problem

@@ -10,7 +10,7 @@ from cicpe.cli.output import amount, interval, plain_table, print_json, print_ta
 from cicpe.errors import InvalidInput
 
 if TYPE_CHECKING:
-    from cicpe.certification.thresholds import StopName
+    from cicpe.certification.calibration import StopName
     from cicpe.evaluation.evaluate import Evaluation
     from cicpe.model import Description, Model
     from cicpe.problems import Problem
