@@ -15,7 +15,7 @@ from cicpe.agents.core import CoreAgent
 from cicpe.agents.network_core import NetworkCore
 from cicpe.agents.stopping import BellmanStop, ConfidenceStop
 from cicpe.certification import thresholds
-from cicpe.certification.calibration import Calibration, Cell
+from cicpe.certification.calibration import Calibration, Cell, StopName
 from cicpe.certification.thresholds import DELTAS, KAPPAS, calibrate, confidence_stops, record
 from cicpe.errors import InvalidInput
 from cicpe.evaluation.runner import run_episodes
@@ -345,7 +345,7 @@ def test_without_context_there_is_one_threshold() -> None:
     ],
 )
 def test_what_was_not_calibrated_is_refused_with_what_was(
-    stop: thresholds.StopName, epsilon: float, delta: float, field: str, message: str
+    stop: StopName, epsilon: float, delta: float, field: str, message: str
 ) -> None:
     with pytest.raises(InvalidInput, match=message) as caught:
         make_table().threshold(stop, epsilon, delta)
