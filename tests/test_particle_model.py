@@ -85,7 +85,7 @@ def test_a_folder_whose_parts_do_not_belong_together_is_refused(folder: Path, tm
     data = json.loads((folder / "config.json").read_text())
     change(data)
     (tmp_path / "config.json").write_text(json.dumps(data))
-    with pytest.raises(cicpe.CicpeError, match="other particles"):
+    with pytest.raises(cicpe.CicpeError, match="another belief or problem"):
         cicpe.load(tmp_path)
 
 

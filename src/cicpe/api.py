@@ -14,8 +14,10 @@ from pydantic import ValidationError
 
 from cicpe import zoo
 from cicpe.agents.core import Core
+from cicpe.agents.function_core import FunctionCore
 from cicpe.agents.likelihood import fit_likelihood
 from cicpe.agents.particle_core import ParticleCore
+from cicpe.agents.processes import fit_processes
 from cicpe.certification.alarm_fit import KNOTS
 from cicpe.certification.alarm_fit import fit_alarm as fit_alarm_to
 from cicpe.certification.calibration import Calibration, StopName
@@ -27,13 +29,15 @@ from cicpe.inspection import Inspector, Wanted
 from cicpe.model import Description, Model, network_core
 from cicpe.problems import HiddenTasks, Problem, make_problem, spec_of
 from cicpe.training.checkpoint import restore_checkpoint, save_checkpoint
-from cicpe.training.config import ParticleTraining, TrainingConfig
+from cicpe.training.config import AnyTraining, FunctionTraining, ParticleTraining, TrainingConfig
 from cicpe.training.log import TrainingLog
 from cicpe.training.loop import Look, Trainer
 from cicpe.training.recipes import choose
 from cicpe.training.schedule import Budget
 
 CHECKPOINT = "checkpoint.safetensors"
+FUNCTION_EPISODES = 8192
+"""The most calibration episodes of a belief over functions, which takes milliseconds a query."""
 CALIBRATION_SHARE = 0.1
 """Share of a budget in minutes that is kept for calibration."""
 
@@ -108,9 +112,11 @@ def train(
         _check_options(dict(spec.options))
     budget = Budget(minutes, updates)
     run = _Run(problem, config, choice.recipe, seed, calibration_episodes)
-    if isinstance(config, ParticleTraining):
+    if not isinstance(config, TrainingConfig):
         if certify_every is not None:
-            raise InvalidInput("certify_every", certify_every, "none with particles: nothing is trained; use certify")
+            raise InvalidInput(
+                "certify_every", certify_every, "none with particles or functions: nothing is trained; use certify"
+            )
         made = _fitted(problem, config, budget, seed)
         inspector = None
     else:
@@ -139,7 +145,7 @@ class _Run:
     """What is trained, and how a model is made of it."""
 
     problem: Problem
-    config: TrainingConfig | ParticleTraining
+    config: AnyTraining
     recipe: str
     seed: int
     calibration_episodes: int
@@ -201,16 +207,20 @@ class _Made(NamedTuple):
     seconds: float
 
 
-def _fitted(problem: Problem, config: ParticleTraining, budget: Budget, seed: int) -> _Made:
-    """Particles need no training but, where the problem has no likelihood, that of one."""
-    began, learned, updates = time.perf_counter(), None, 0
-    if config.likelihood == "learned":
-        limit = math.inf if budget.minutes is None else 60 * budget.minutes / 4
-        updates = budget.updates or 0
-        learned = fit_likelihood(
-            problem, min(config.fit_seconds, limit), seed, hidden=config.hidden, updates=budget.updates
-        )
-    core = ParticleCore(problem, config.horizon, config.particles, config.aim, learned)
+def _fitted(problem: Problem, config: ParticleTraining | FunctionTraining, budget: Budget, seed: int) -> _Made:
+    """What needs no training: at most a likelihood, or the kinds of function that tasks have, are fitted."""
+    began, updates = time.perf_counter(), budget.updates or 0
+    limit = min(config.fit_seconds, math.inf if budget.minutes is None else 60 * budget.minutes / 4)
+    core: Core
+    if isinstance(config, FunctionTraining):
+        processes = fit_processes(problem, seed, config.kinds, budget.updates, limit)
+        spaces = problem.query_space, problem.answer_space
+        core = FunctionCore(*spaces, processes, config.horizon, config.functions, config.aim)
+    else:
+        learned = None
+        if config.likelihood == "learned":
+            learned = fit_likelihood(problem, limit, seed, hidden=config.hidden, updates=budget.updates)
+        core = ParticleCore(problem, config.horizon, config.particles, config.aim, learned)
     return _Made(core, None, updates, time.perf_counter() - began)
 
 
@@ -268,10 +278,10 @@ def _made(trainer: Trainer, config: TrainingConfig) -> _Made:
 
 
 def _configured(
-    config: TrainingConfig | ParticleTraining,
+    config: AnyTraining,
     epsilon: tuple[float, float] | float,
     settings: dict[str, Any] | None,
-) -> TrainingConfig | ParticleTraining:
+) -> AnyTraining:
     low, high = epsilon if isinstance(epsilon, tuple | list) else (epsilon, epsilon)
     if not 0 < low <= high:
         raise InvalidInput("epsilon", epsilon, "a positive number, or a low and a high one with low <= high")
@@ -296,13 +306,16 @@ def _check_options(options: dict[str, Any]) -> None:
 def _calibrated(
     core: Core,
     problem: Problem,
-    config: TrainingConfig | ParticleTraining,
+    config: AnyTraining,
     cost: tuple[float, float] | None,
     episodes: int,
     seed: int,
     seconds: float | None,
 ) -> Calibration:
     """Stop thresholds for what a configuration was trained for."""
+    if isinstance(config, FunctionTraining):
+        some = min(episodes, FUNCTION_EPISODES)
+        return calibrate(core, problem, config.epsilon, episodes=some, seed=seed, seconds=seconds, chunk=256)
     if isinstance(config, ParticleTraining):
         # An episode takes a second, not a millisecond: fewer of them, at fewer knots.
         return calibrate(
@@ -347,17 +360,17 @@ def recalibrate(model: Model, *, episodes: int = 32768, seed: int = 1, minutes: 
 def fit_alarm(model: Model, *, seed: int = 2, episodes: int | None = None, ranked: int | None = None) -> Model:
     """The same model with an alarm: it will say whether a history looks like the prior's.
 
-    Takes about a minute for networks, which stay as they are. Particles predict by themselves, but play slowly:
-    fewer episodes are ranked.
+    Takes about a minute for networks, which stay as they are. Particles and functions predict by themselves, but play
+    slowly: fewer episodes are ranked.
     """
-    particles = isinstance(model.core, ParticleCore)
+    particles, functions = (isinstance(model.core, kind) for kind in (ParticleCore, FunctionCore))
     alarm = fit_alarm_to(
         model.core,
         model.problem,
         scale=model.calibration.scale,
         epsilon=model.calibration.epsilons[0],
-        episodes=episodes or (256 if particles else 4096),
-        ranked=ranked or (199 if particles else 999),
+        episodes=episodes or (256 if particles else 1024 if functions else 4096),
+        ranked=ranked or (199 if particles or functions else 999),
         knots=1 if particles else KNOTS,
         seed=seed,
     )

@@ -22,9 +22,11 @@ from cicpe.agents.actors import make_actor
 from cicpe.agents.alarm import Alarm, AlarmConfig, AlarmTables
 from cicpe.agents.core import Core, CoreAgent
 from cicpe.agents.foreseers import make_alarm
+from cicpe.agents.function_core import FunctionCore
 from cicpe.agents.likelihood import LearnedLikelihood
 from cicpe.agents.network_core import NetworkCore
 from cicpe.agents.particle_core import ParticleCore
+from cicpe.agents.processes import Processes
 from cicpe.agents.stopping import BellmanStop, ConfidenceStop, StopRule
 from cicpe.certification.calibration import Calibration, StopName
 from cicpe.errors import CicpeError, InvalidInput, ModelError
@@ -36,7 +38,7 @@ from cicpe.networks.scaling import Scaling
 from cicpe.problems import Problem, ProblemSpec
 from cicpe.sessions.session import Session
 from cicpe.spaces import space_from_json
-from cicpe.training.config import ParticleTraining, TrainingConfig
+from cicpe.training.config import AnyTraining, FunctionTraining, ParticleTraining, TrainingConfig
 
 FORMAT = "cicpe-model-1"
 WEIGHTS, CALIBRATION = "weights.safetensors", "calibration.json"
@@ -65,7 +67,7 @@ class Description(Config):
     """Smallest context values seen in calibration."""
     context_high: tuple[float, ...]
     recipe: str
-    training: TrainingConfig | ParticleTraining = Field(discriminator="kind")
+    training: AnyTraining = Field(discriminator="kind")
     horizon: int = Field(ge=1, le=10**6)
     """The most queries of an episode."""
     seed: int
@@ -192,7 +194,7 @@ class Model:
     def weights(self) -> bytes:
         """The weights as they are saved."""
         training = self.description.training
-        # What particles are is in their sizes and in the problem: those belong to the file, and to its hash.
+        # What is not trained is in its sizes and in the problem: those belong to the file, and to its hash.
         said = None if isinstance(training, TrainingConfig) else {"core": _identity(self.description)}
         return save_tensors({key: value.contiguous() for key, value in self.core.tensors().items()}, said)
 
@@ -231,8 +233,12 @@ class Model:
         options = ", ".join(f"{key} = {value}" for key, value in about.problem_options.items()) or "none"
         if isinstance(about.training, TrainingConfig):
             belief = f"memory `{about.training.network.memory.kind}`"
-        else:
+        elif isinstance(about.training, ParticleTraining):
             belief = f"{about.training.particles.particles} particles, {about.training.likelihood} likelihood"
+        else:
+            belief = (
+                f"{about.training.functions.functions} functions of {about.training.kinds} kinds of Gaussian process"
+            )
         return (
             f"# {about.problem}\n\n"
             f"Options: {options}. Trained for epsilon from {low:g} to {high:g}, at most {about.horizon} queries.\n\n"
@@ -266,7 +272,7 @@ class Model:
 
 
 def _identity(description: Description) -> str:
-    """What decides an agent of particles beside its weights, as JSON."""
+    """What decides an agent that is not trained, beside its weights, as JSON."""
     about = description.model_dump(mode="json", include={"problem", "problem_options", "training", "horizon"})
     return json.dumps(about, sort_keys=True)
 
@@ -296,22 +302,40 @@ def _core(path: Path, description: Description, weights: bytes) -> Core:
             return network_core(network, training, horizon)
         except CicpeError as error:
             raise ModelError(f"{path / 'config.json'} describes an actor that cannot be made: {error}") from None
+    if _said(weights) != _identity(description):
+        raise ModelError(f"{path / WEIGHTS} was saved with another belief or problem than config.json describes")
+    if isinstance(training, FunctionTraining):
+        return _function_core(path, description, training, weights)
+    return _particle_core(path, description, training, weights)
+
+
+def _particle_core(path: Path, description: Description, training: ParticleTraining, weights: bytes) -> ParticleCore:
     try:
         problem = ProblemSpec(description.problem, description.problem_options).make()
         learned = None if training.likelihood == "exact" else LearnedLikelihood(problem, training.hidden)
-        core = ParticleCore(problem, horizon, training.particles, training.aim, learned)
+        core = ParticleCore(problem, description.horizon, training.particles, training.aim, learned)
     except (CicpeError, RuntimeError, ValueError, TypeError, OverflowError, MemoryError) as error:
         raise ModelError(f"{path / 'config.json'} describes particles that cannot be made: {error}") from None
-    if _said(weights) != _identity(description):
-        raise ModelError(
-            f"{path / WEIGHTS} was saved with other particles or another problem than config.json describes"
-        )
     if learned is None:
         _fill(torch.nn.Module(), path / WEIGHTS, weights)
     else:
         _fill(learned, path / WEIGHTS, weights)
         learned.eval().requires_grad_(False)
     return core
+
+
+def _function_core(path: Path, description: Description, training: FunctionTraining, weights: bytes) -> FunctionCore:
+    """It needs nothing of the problem but its spaces: a session runs where a survey's data are not."""
+    try:
+        query_space, answer_space = map(space_from_json, (description.query_space, description.answer_space))
+        processes = Processes(training.kinds, query_space.dim, len(description.context_names))
+        _fill(processes, path / WEIGHTS, weights)
+        processes.requires_grad_(False)
+        return FunctionCore(query_space, answer_space, processes, description.horizon, training.functions, training.aim)
+    except ModelError:
+        raise
+    except (CicpeError, RuntimeError, ValueError, TypeError, OverflowError, MemoryError) as error:
+        raise ModelError(f"{path / 'config.json'} describes functions that cannot be made: {error}") from None
 
 
 def network_core(network: Network, training: TrainingConfig, horizon: int) -> NetworkCore:

@@ -1,4 +1,4 @@
-"""What the next observation will be: by a head on a network's memory, or by particles themselves."""
+"""What the next observation will be: by a head on a network's memory, or by a belief that predicts by itself."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -10,6 +10,7 @@ from torch import Tensor
 
 from cicpe.agents.alarm import Alarm, AlarmConfig, AlarmTables, Foreseer
 from cicpe.agents.core import Core
+from cicpe.agents.function_core import FunctionCore, FunctionState
 from cicpe.agents.network_core import NetworkCore
 from cicpe.agents.particle_core import ParticleCore, ParticleState
 from cicpe.agents.smc import resample
@@ -71,10 +72,28 @@ class ParticleForeseer(Foreseer):
         return foresight.surprise(observation), torch.zeros(batch, 1, 0)
 
 
+@final
+@dataclass(frozen=True)
+class FunctionForeseer(Foreseer):
+    """What the mixture of Gaussian processes predicts: its mean and its standard deviation."""
+
+    core: FunctionCore
+
+    def surprise(
+        self, state: FunctionState, context: Tensor, query: Tensor, observation: Tensor
+    ) -> tuple[Surprise, Tensor]:
+        mean, std = self.core.predict(state, query)
+        none = torch.zeros(1, dtype=torch.bool)
+        foresight = Foresight(none, torch.zeros(1), torch.zeros_like(mean), mean, std.clamp_min(1e-6).log())
+        return foresight.surprise(observation), torch.zeros(len(query), 1, 0)
+
+
 def make_alarm(config: AlarmConfig, tables: AlarmTables, core: Core) -> Alarm:
     """The alarm of a core."""
     if isinstance(core, ParticleCore):
         return Alarm(config, tables, ParticleForeseer(core))
+    if isinstance(core, FunctionCore):
+        return Alarm(config, tables, FunctionForeseer(core))
     assert isinstance(core, NetworkCore)
     assert tables.head is not None
     return Alarm(config, tables, NetworkForeseer(core.network, tables.head))

@@ -10,7 +10,10 @@ from cicpe.problems.base import HiddenTasks, Problem
 
 TASKS = 64
 QUERIES = 96
-"""Random queries a task, or six per query dimension where that is more."""
+"""Random queries a task, or twelve per query dimension where that is more."""
+
+NEIGHBOURS = 8
+"""Queries whose observations are averaged, to see a peak through noise."""
 
 
 class Structure(NamedTuple):
@@ -27,7 +30,11 @@ class Structure(NamedTuple):
     linear: bool
     """Within a task, a linear function of the query explains the observations."""
     target_is_best: bool
-    """The target is the place of the largest observations (or, for a scalar answer, their height)."""
+    """The target is the place of the largest observations (or, for a scalar answer, goes with their height)."""
+    target_is_height: bool
+    """The target is a number: the largest value itself."""
+    loss_is_gap: bool
+    """The loss of an answer is by how much its value falls short of the largest."""
 
 
 def structure_of(problem: Problem, seed: int = 0) -> Structure:
@@ -37,39 +44,70 @@ def structure_of(problem: Problem, seed: int = 0) -> Structure:
     same = query_space == answer_space
     scalar = problem.observation_dim == 1
     dims = {query_space.dim, problem.observation_dim, answer_space.dim}
-    query, observation, target = _pilot(problem, rng)
+    hidden, query, observation, again = _pilot(problem, rng)
+    target = hidden.target
     discrete = len(set(observation[:8].flatten().tolist())) <= 16
-    linear = scalar and not discrete and _explained_by_a_plane(query_space.to_unit(query), observation[..., 0])
+    linear = (
+        scalar
+        and not discrete
+        and _explained_by_a_plane(query_space.to_unit(query), observation[..., 0], again[..., 0])
+    )
     best = scalar and not discrete and _target_is_best(problem, query, observation[..., 0], target, same)
-    return Structure(same, len(dims) == 1, scalar, discrete, linear, best)
+    height = best and not same and _is_height(observation[..., 0], target[:, 0])
+    gap = best and same and _loss_is_gap(problem, hidden, query, observation[..., 0])
+    return Structure(same, len(dims) == 1, scalar, discrete, linear, best, height, gap)
 
 
-def _pilot(problem: Problem, rng: Generator) -> tuple[Tensor, Tensor, Tensor]:
-    """Random queries (tasks x queries x query), their observations, and the targets."""
+def _pilot(problem: Problem, rng: Generator) -> tuple[HiddenTasks, Tensor, Tensor, Tensor]:
+    """Tasks, random queries of them (tasks x queries x query), and two observations of each."""
     hidden = HiddenTasks.draw(problem, TASKS, rng)
-    each = max(QUERIES, 6 * problem.query_space.dim)
+    each = max(QUERIES, 12 * problem.query_space.dim)
     rows = torch.arange(TASKS).repeat_interleave(each)
     many = HiddenTasks(problem, trees.select(hidden.task, rows), hidden.context[rows], hidden.target[rows])
     query = problem.query_space.sample(len(rows), rng)
-    observation = many.observe(query, rng)
-    return query.view(TASKS, each, -1), observation.view(TASKS, each, -1), hidden.target
+    first, second = many.observe(query, rng), many.observe(query, rng)
+    return hidden, query.view(TASKS, each, -1), first.view(TASKS, each, -1), second.view(TASKS, each, -1)
 
 
-def _explained_by_a_plane(query: Tensor, value: Tensor) -> bool:
-    """Whether a linear fit on half of the queries predicts the other half (R^2 of 0.95 in the median task)."""
-    half = query.shape[1] // 2
+def _explained_by_a_plane(query: Tensor, value: Tensor, again: Tensor) -> bool:
+    """Whether a linear fit on half of the queries predicts the other half, but for noise: R^2 of 0.95 without it.
+
+    How much is noise is known from the second observations. A fit of d numbers to n observations adds d / (n - d - 1)
+    of it to the error.
+    """
+    half, dim = query.shape[1] // 2, query.shape[2]
     fit = torch.linalg.lstsq(query[:, :half], value[:, :half, None]).solution
     left = value[:, half:] - (query[:, half:] @ fit)[..., 0]
-    unexplained = left.square().mean(dim=1) / value[:, half:].square().mean(dim=1).clamp_min(1e-12)
-    return bool(unexplained.median() < 0.05)
+    noise = (value - again).square().mean() / 2
+    signal = value[:, half:].square().mean() - noise
+    error = left.square().mean() - noise * (1 + dim / (half - dim - 1))
+    return bool(signal > 0) and bool(error < 0.05 * signal)
 
 
 def _target_is_best(problem: Problem, query: Tensor, value: Tensor, target: Tensor, same: bool) -> bool:
-    highest, place = value.max(dim=1)
     if not same:
-        scalar = target.shape[-1] == 1
-        return scalar and float(torch.corrcoef(torch.stack([highest, target[:, 0]]))[0, 1]) > 0.7
-    best = query[torch.arange(len(query)), place]
-    near = problem.answer_space.distance(best, target).mean()
+        both = torch.stack([value.amax(dim=1), target[:, 0]])
+        return target.shape[-1] == 1 and float(torch.corrcoef(both)[0, 1]) > 0.7
+    # Single observations, and means over neighbours: noise may hide a peak from the one, its narrowness from the other.
+    around = torch.cdist(query, query).topk(NEIGHBOURS, largest=False).indices
+    smooth = value.gather(1, around.flatten(1)).view(around.shape).mean(dim=-1)
     anywhere = problem.answer_space.distance(query, target[:, None]).mean()
-    return bool(near < 0.75 * anywhere)
+    rows = torch.arange(len(query))
+    near = [problem.answer_space.distance(query[rows, y.argmax(dim=1)], target).mean() for y in (value, smooth)]
+    return bool(min(near) < 0.75 * anywhere)
+
+
+def _is_height(value: Tensor, target: Tensor) -> bool:
+    """Whether the target is the largest of many observations, but for noise and for what lies between them."""
+    error = (target - value.amax(dim=1)).abs().median()
+    return bool(error < 0.5 * target.std())
+
+
+def _loss_is_gap(problem: Problem, hidden: HiddenTasks, query: Tensor, value: Tensor) -> bool:
+    """Whether the losses of random answers are the largest observation less theirs, but for noise."""
+    if problem.has_distance_loss:
+        return False
+    loss = hidden.loss(query)
+    gap = value.amax(dim=1, keepdim=True) - value
+    error = (loss - gap).abs().median()
+    return bool(error < 0.25 * loss.std())

@@ -6,7 +6,9 @@ from typing import Annotated, Any, Literal, final
 from pydantic import Field, model_validator
 
 from cicpe.agents.actors import ActorName, Aim
+from cicpe.agents.function_core import FunctionConfig
 from cicpe.agents.particle_core import ParticleConfig
+from cicpe.agents.processes import KINDS
 from cicpe.networks.base import Config
 from cicpe.networks.network import NetworkConfig
 from cicpe.networks.policy import ActorConfig
@@ -178,8 +180,30 @@ class TrainingConfig(Config):
         return self
 
 
+class Untrained(Config):
+    """An agent whose belief is computed, not trained: what all such have in common."""
+
+    epsilon: tuple[float, float] = (0.1, 0.2)
+    """Range of epsilon that the model is calibrated for."""
+    horizon: int = Field(default=40, ge=1)
+    """The most queries of an episode."""
+    fit_seconds: float = Field(default=90.0, gt=0)
+    """Wall-clock for fitting what has to be fitted, at most a quarter of a budget in minutes."""
+
+    @property
+    def aim(self) -> float:
+        """The epsilon that queries are chosen for: the middle of the range, so that one calibration holds."""
+        return math.sqrt(math.prod(self.epsilon))
+
+    @model_validator(mode="after")
+    def _range(self) -> "Untrained":
+        if not 0 < self.epsilon[0] <= self.epsilon[1]:
+            raise ValueError(f"epsilon = {self.epsilon}: needs 0 < low <= high")
+        return self
+
+
 @final
-class ParticleTraining(Config):
+class ParticleTraining(Untrained):
     """What an agent of particles is made of: nothing is trained but, where need be, a likelihood."""
 
     kind: Literal["particles"] = "particles"
@@ -191,20 +215,19 @@ class ParticleTraining(Config):
     """The problem's own, or one fitted to simulations."""
     hidden: int = Field(default=64, ge=1)
     """Width of the learned likelihood."""
-    fit_seconds: float = Field(default=90.0, gt=0)
-    """Wall-clock for fitting it, at most a quarter of a budget in minutes."""
-    epsilon: tuple[float, float] = (0.1, 0.2)
-    """Range of epsilon that the model is calibrated for."""
-    horizon: int = Field(default=40, ge=1)
-    """The most queries of an episode."""
 
-    @property
-    def aim(self) -> float:
-        """The epsilon that queries are chosen for: the middle of the range, so that one calibration holds."""
-        return math.sqrt(math.prod(self.epsilon))
 
-    @model_validator(mode="after")
-    def _range(self) -> "ParticleTraining":
-        if not 0 < self.epsilon[0] <= self.epsilon[1]:
-            raise ValueError(f"epsilon = {self.epsilon}: needs 0 < low <= high")
-        return self
+@final
+class FunctionTraining(Untrained):
+    """What a belief over functions is made of: Gaussian processes are fitted to simulated tasks."""
+
+    kind: Literal["functions"] = "functions"
+    actor: Literal["functions"] = "functions"
+    """Queries are chosen on drawn functions; ``functions.query`` says how."""
+    functions: FunctionConfig = FunctionConfig()
+    """What is asked of the functions, and how many are drawn."""
+    kinds: int = Field(default=KINDS, ge=1, le=256)
+    """How many kinds of process are mixed."""
+
+
+AnyTraining = TrainingConfig | ParticleTraining | FunctionTraining

@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from typing import Literal, NamedTuple, cast, get_args
 
 from cicpe.agents.actors import ActorName
+from cicpe.agents.function_core import SIDE, FunctionConfig
 from cicpe.errors import InvalidInput
 from cicpe.networks.attention import AttentionConfig
 from cicpe.networks.axis import AxisConfig
@@ -15,20 +16,23 @@ from cicpe.networks.recurrent import RecurrentConfig
 from cicpe.networks.regression import RegressionConfig
 from cicpe.problems import Problem
 from cicpe.problems.structure import Structure, structure_of
-from cicpe.training.config import ParticleTraining, PrefixMixture, TrainingConfig
+from cicpe.spaces import Box
+from cicpe.training.config import AnyTraining, FunctionTraining, ParticleTraining, PrefixMixture, TrainingConfig
 
 IMITATION = 0.1
 """Weight of the term that draws a learned actor to the posterior, where queries and answers share a space: without it
 the actor follows what the young critic makes of queries that nobody has made."""
 MOST_PARAMETERS = 12
 """Above, a thousand particles are thinly spread."""
+MOST_FUNCTION_QUERIES = 80
+"""The horizon of a belief over functions; its work grows with the number of queries."""
 
 
 class Choice(NamedTuple):
     """A configuration and, in words, why it was chosen."""
 
     recipe: str
-    config: TrainingConfig | ParticleTraining
+    config: AnyTraining
     reasons: tuple[str, ...]
 
 
@@ -163,23 +167,62 @@ def particles(problem: Problem, actor: ActorName | None = None) -> Choice:
     return Choice("particles", config, (f"recipe particles: the task has parameters; its likelihood is {likelihood}",))
 
 
+def functions(problem: Problem, actor: ActorName | None = None) -> Choice:
+    """No networks: a belief over functions of few query dimensions, by Gaussian processes."""
+    if actor is not None:
+        raise InvalidInput("actor", actor, "none with the recipe functions: they choose their own queries")
+    facts = structure_of(problem)
+    if not _is_a_peak(problem, facts):
+        raise InvalidInput(
+            "recipe",
+            "functions",
+            f"a problem with one real number an observation and at most {max(SIDE)} query dimensions, whose target is "
+            "the place of the largest value, or that value",
+        )
+    answer: Literal["place", "height"] = "place" if facts.same_spaces else "height"
+    loss: Literal["distance", "gap"] = "distance" if problem.has_distance_loss else "gap"
+    config = FunctionTraining(
+        functions=FunctionConfig(answer=answer, loss=loss), horizon=min(problem.horizon, MOST_FUNCTION_QUERIES)
+    )
+    what = "the place of the peak" if answer == "place" else "the height of the peak"
+    why = (
+        f"recipe functions: few query dimensions, and the target is {what}; functions are drawn from Gaussian processes"
+    )
+    return Choice("functions", config, (why,))
+
+
 RECIPES: Mapping[str, Callable[[Problem, ActorName | None], Choice]] = {
     "fast": fast,
     "paper": paper,
     "particles": particles,
+    "functions": functions,
 }
 
 
+def _is_a_peak(problem: Problem, facts: Structure) -> bool:
+    """Whether a belief over functions knows the target, and the loss of every answer."""
+    if facts.discrete or problem.query_space.dim not in SIDE or not isinstance(problem.query_space, Box):
+        return False
+    if facts.same_spaces:
+        return facts.target_is_best and (problem.has_distance_loss or facts.loss_is_gap)
+    return facts.target_is_height and problem.has_distance_loss
+
+
 def _recipe_for(problem: Problem) -> str:
-    """Particles where a network would have to search and the problem allows to: few parameters and a likelihood."""
-    space = problem.parameter_space
-    if space is None or space.dim > MOST_PARAMETERS or not problem.has_likelihood:
-        return "fast"
-    memory = _memory_for(problem, structure_of(problem)).memory
+    """A computed belief where a network would have to search: over parameters, or over functions."""
+    facts = structure_of(problem)
+    memory = _memory_for(problem, facts).memory
     searches = isinstance(memory, AttentionConfig) or (
-        isinstance(memory, RegressionConfig) and memory.estimate == "argmax"
+        isinstance(memory, RegressionConfig) and memory.estimate in ("argmax", "maximum")
     )
-    return "particles" if searches else "fast"
+    if not searches:
+        return "fast"
+    space = problem.parameter_space
+    if facts.same_spaces and space is not None and space.dim <= MOST_PARAMETERS and problem.has_likelihood:
+        return "particles"
+    # A height over one dimension is learned in minutes, and a network is asked in a tenth of the time.
+    easy = not facts.same_spaces and problem.query_space.dim == 1
+    return "functions" if _is_a_peak(problem, facts) and not easy else "fast"
 
 
 def choose(recipe: str | None, problem: Problem, actor: str | None = None) -> Choice:
@@ -193,4 +236,4 @@ def choose(recipe: str | None, problem: Problem, actor: str | None = None) -> Ch
     return RECIPES[recipe](problem, cast(ActorName | None, actor))
 
 
-__all__ = ["RECIPES", "Choice", "choose", "fast", "paper", "particles"]
+__all__ = ["RECIPES", "Choice", "choose", "fast", "functions", "paper", "particles"]
