@@ -105,7 +105,9 @@ def test_help_is_quick_and_needs_no_torch() -> None:
         "robustness",
         "alarm",
         "compare",
+        "report",
         "session",
+        "sweep",
         "zoo",
     ],
 )

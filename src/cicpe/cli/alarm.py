@@ -7,8 +7,9 @@ import typer
 
 from cicpe.cli import options
 from cicpe.cli.arguments import whole
-from cicpe.cli.evaluate import stop_rule, tasks_of
+from cicpe.cli.evaluate import stop_rule
 from cicpe.cli.output import amount, note, plain_table, print_json, print_table, say
+from cicpe.cli.tasks import tasks_of
 from cicpe.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -24,12 +25,18 @@ def alarm(
     episodes: Annotated[int, typer.Option(parser=whole, metavar="N", help="Fresh tasks in every world.")] = 500,
     random_seed: options.Seed = 0,
     problem: options.MovedProblem = None,
+    option: options.OtherTasks = None,
     save: Annotated[bool, typer.Option("--save", help="Fit the model's alarm anew and keep it in MODEL.")] = False,
     as_json: options.Json = False,
 ) -> None:
     """Measure a model's alarm: false alarms under its prior, and what it notices in worlds that are off.
 
     A model without an alarm is given one first, which takes a minute and is forgotten unless --save is there.
+
+    \b
+    Examples:
+      cicpe alarm gp-max-1d --epsilon 0.2 --delta 0.1
+      cicpe alarm runs/mine --epsilon 0.2 --delta 0.1 --save
     """
     import torch
 
@@ -41,7 +48,8 @@ def alarm(
     trained = cicpe.load(model)
     if save and not Path(model).is_dir():
         raise InvalidInput("save", model, "a model's folder: models of the zoo are read-only")
-    tasks = trained.tasks(noise, tasks_of(trained, problem))
+    played = tasks_of(trained, problem, option, noise)
+    tasks = trained.tasks(noise, played.problem)
     if save or trained.alarm is None:
         note("Fitting an alarm.")
         trained = cicpe.fit_alarm(trained)
@@ -51,7 +59,7 @@ def alarm(
     rows = alarm_study(agent, trained.unstopped(epsilon), tasks, epsilon, delta, episodes, random_seed)
     about = {
         "problem": trained.description.problem,
-        "options": trained.description.problem_options,
+        "options": played.options,
         "noise": noise,
         "epsilon": epsilon,
         "delta": delta,

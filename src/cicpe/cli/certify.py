@@ -9,8 +9,9 @@ import typer
 from cicpe import zoo
 from cicpe.cli import options
 from cicpe.cli.arguments import number, whole
-from cicpe.cli.evaluate import stop_rule, tasks_of
+from cicpe.cli.evaluate import stop_rule
 from cicpe.cli.output import note, print_json, say
+from cicpe.cli.tasks import tasks_of
 
 if TYPE_CHECKING:
     from cicpe.certification.certificate import Certificate
@@ -30,6 +31,7 @@ def certify(
     random_seed: options.Seed = 0,
     stop: options.Stop = "confidence",
     problem: options.MovedProblem = None,
+    option: options.OtherTasks = None,
     out: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="Where certificates are kept; MODEL/certificate.json, if left out."),
@@ -41,6 +43,12 @@ def certify(
     Ends as soon as the evidence is enough. The exit code is 0 if certified and 1 if not. Every test of the same
     weights spends alpha, and the file of certificates remembers. Models of the zoo are read-only: their
     certificate is printed, and kept only with --out.
+
+    \b
+    Examples:
+      cicpe certify runs/mine --epsilon 0.2 --delta 0.1
+      cicpe certify binary-search-6d --epsilon 0.2 --delta 0.1 --noise 0.05 --out certificates.json
+      cicpe certify runs/copper --epsilon 0.2 --delta 0.1 --option regions=held-out
     """
     import torch
 
@@ -55,6 +63,7 @@ def certify(
     own = (zoo.folder(model) if shipped else Path(model)) / LEDGER
     place = out or (None if shipped else own)
     ledger = read_ledger(own) + (read_ledger(out) if out is not None and out.resolve() != own.resolve() else ())
+    played = tasks_of(trained, problem, option, noise)
     certificate = certified(
         trained,
         epsilon=epsilon,
@@ -64,9 +73,12 @@ def certify(
         alpha=alpha,
         episodes=episodes,
         seed=random_seed,
-        problem=tasks_of(trained, problem),
+        problem=played.problem,
         ledger=ledger,
     )
+    if played.changed:
+        said = f"{certificate.sentence} The tasks had {played.said}, which is not the model's own."
+        certificate = certificate.model_copy(update={"sentence": said, "problem_options": played.options})
     if place is None:
         note("Models of the zoo are read-only: this certificate is not remembered. --out FILE keeps it.")
     else:

@@ -4,8 +4,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cicpe.cli.arguments import given, number, seed, whole
+from cicpe.cli import options
+from cicpe.cli.arguments import number, seed, whole
 from cicpe.cli.output import interval, note, plain_table, print_json, print_table
+from cicpe.cli.tasks import problem_of
 
 if TYPE_CHECKING:
     from cicpe.comparison import Comparison
@@ -16,6 +18,7 @@ def compare(
     epsilon: Annotated[float, typer.Option(parser=number, metavar="E", help="How far off an answer may be.")],
     dim: Annotated[int | None, typer.Option(parser=whole, metavar="N", help="Coordinates of the problem.")] = None,
     noise: Annotated[float | None, typer.Option(parser=number, metavar="S", help="The noise level.")] = None,
+    option: options.ProblemOption = None,
     delta: Annotated[float, typer.Option(parser=number, metavar="D", help="How often it may be farther off.")] = 0.1,
     methods: Annotated[
         str, typer.Option(metavar="A,B,...", help="Methods by name; all: every one that applies.")
@@ -38,15 +41,20 @@ def compare(
 
     All play the same tasks with the same noise. Methods that cannot stop get our mean number of queries, rounded
     up. Intervals are 95 %. Seconds a query are measured one episode at a time.
+
+    \b
+    Examples:
+      cicpe compare binary-search --dim 6 --noise 0.1 --epsilon 0.2
+      cicpe compare gp-argmax --noise 0.1 --option margin=0.1 --epsilon 0.1 --methods tpe --budget 20
     """
     import torch
 
     from cicpe.comparison import compare as run
-    from cicpe.problems import make_problem
 
     torch.set_num_threads(1)
+    family, chosen = problem_of(problem, option, dim=dim, noise=noise)
     result = run(
-        make_problem(problem, **given(dim=dim, noise=noise)),
+        family,
         epsilon=epsilon,
         delta=delta,
         methods=None if methods == "all" else [name.strip() for name in methods.split(",")],
@@ -57,7 +65,8 @@ def compare(
         seed=random_seed,
         follow=note,
     )
-    asked = {"problem": problem, "dim": dim, "noise": noise, "epsilon": epsilon, "delta": delta, "seed": random_seed}
+    asked = {"problem": problem, "dim": dim, "noise": noise, "options": chosen}
+    asked |= {"epsilon": epsilon, "delta": delta, "seed": random_seed}
     if as_json:
         print_json(asked | _summary(result))
     else:
@@ -76,6 +85,7 @@ def _summary(result: "Comparison") -> dict[str, Any]:
 
 def _report(asked: dict[str, Any], result: "Comparison") -> None:
     at = ", ".join(f"{key} {value:g}" for key, value in asked.items() if isinstance(value, float))
+    at += "".join(f", {name} {value}" for name, value in asked["options"].items())
     print(f"{asked['problem']}: {at}")
     print(f"budget of methods that cannot stop: {result.budget} ({result.budget_from})")
     if result.reference_queries is not None:

@@ -6,8 +6,9 @@ import typer
 
 from cicpe.cli import options
 from cicpe.cli.arguments import whole
-from cicpe.cli.evaluate import stop_rule, tasks_of
+from cicpe.cli.evaluate import stop_rule
 from cicpe.cli.output import plain_table, print_json, print_table
+from cicpe.cli.tasks import tasks_of
 
 if TYPE_CHECKING:
     from cicpe.certification.diagnostics import Diagnosis
@@ -26,6 +27,7 @@ def diagnose(
     episodes: Annotated[int, typer.Option(parser=whole, metavar="N", help="Fresh tasks to play.")] = 4000,
     random_seed: options.Seed = 0,
     problem: options.MovedProblem = None,
+    option: options.OtherTasks = None,
     as_json: options.Json = False,
 ) -> None:
     """Check a model's confidence and posterior on fresh tasks.
@@ -33,6 +35,11 @@ def diagnose(
     Confidence is compared with the share of successes; the true target's rank among draws of the posterior is tested
     for uniformity. Exit code 1 if the confidence is off by more than 0.02 on average, and by more than twice what so
     few episodes would show by chance.
+
+    \b
+    Examples:
+      cicpe diagnose gp-max-1d --epsilon 0.2 --delta 0.1
+      cicpe diagnose runs/copper --epsilon 0.2 --delta 0.1 --option regions=held-out
     """
     import torch
 
@@ -41,10 +48,12 @@ def diagnose(
 
     torch.set_num_threads(1)
     trained = cicpe.load(model)
-    tasks = trained.tasks(noise, tasks_of(trained, problem))
+    played = tasks_of(trained, problem, option, noise)
+    tasks = trained.tasks(noise, played.problem)
     found = measure(trained.agent(epsilon, delta, stop_rule(stop)), tasks, episodes, random_seed)
     if as_json:
-        print_json({"epsilon": epsilon, "delta": delta, "noise": noise, "stop": stop, **_plain(found)})
+        about = {"options": played.options, "epsilon": epsilon, "delta": delta, "noise": noise, "stop": stop}
+        print_json(about | _plain(found))
     else:
         _report(found, epsilon)
     if found.at_stop.error > max(ERROR, 2 * found.at_stop.by_chance):

@@ -7,13 +7,12 @@ import typer
 from cicpe.cli import options
 from cicpe.cli.arguments import whole
 from cicpe.cli.output import amount, interval, plain_table, print_json, print_table
+from cicpe.cli.tasks import Played, tasks_of
 from cicpe.errors import InvalidInput
 
 if TYPE_CHECKING:
     from cicpe.certification.calibration import StopName
-    from cicpe.evaluation.evaluate import Evaluation
-    from cicpe.model import Description, Model
-    from cicpe.problems import Problem
+    from cicpe.model import Model
 
 
 def evaluate(
@@ -25,12 +24,20 @@ def evaluate(
     episodes: Annotated[int, typer.Option(parser=whole, metavar="N", help="Fresh tasks to play.")] = 4000,
     random_seed: options.Seed = 0,
     problem: options.MovedProblem = None,
+    option: options.OtherTasks = None,
     as_json: options.Json = False,
 ) -> None:
     """Measure a model on fresh tasks: accuracy and queries.
 
     Intervals are 95 %. The exit code is 0 whatever the figures are: measuring is done. They say whether an accuracy
     of 1 - delta was reached.
+
+    \b
+    Examples:
+      cicpe evaluate binary-search-6d --epsilon 0.2 --delta 0.1
+      cicpe evaluate runs/mine --epsilon 0.1 --delta 0.05 --noise 0.05 --json
+      cicpe evaluate runs/copper --epsilon 0.2 --delta 0.1 --option regions=held-out
+          --option draws=0 --option twins=0 --option 'augment=[]'
     """
     import torch
 
@@ -39,21 +46,12 @@ def evaluate(
     rule = stop_rule(stop)
     torch.set_num_threads(1)
     trained = cicpe.load(model)
-    result = cicpe.evaluate(
-        trained,
-        epsilon=epsilon,
-        delta=delta,
-        noise=noise,
-        stop=rule,
-        episodes=episodes,
-        seed=random_seed,
-        problem=tasks_of(trained, problem),
-    )
-    summary = _summary(trained, result, epsilon, delta, noise, stop, random_seed)
+    played = tasks_of(trained, problem, option, noise)
+    summary = measured(trained, played, epsilon, delta, noise, rule, episodes, random_seed)
     if as_json:
         print_json(summary)
     else:
-        _report(summary)
+        _report(summary, played)
 
 
 def stop_rule(name: str) -> "StopName":
@@ -64,39 +62,35 @@ def stop_rule(name: str) -> "StopName":
     raise InvalidInput("stop", name, "confidence, bellman or shaped")
 
 
-def tasks_of(model: "Model", place: str | None) -> "Problem":
-    """The problem to play: the model's own, or the one at ``place``, which must have the same shape."""
-    from cicpe.problems import make_problem
-
-    about = model.description
-    if place is None:
-        try:
-            return model.problem
-        except InvalidInput as error:
-            raise InvalidInput(
-                error.field, error.value, f"{error.allowed}; name its new place with --problem"
-            ) from None
-    problem = make_problem(place, **about.problem_options)
-    found = {
-        "query_space": problem.query_space.to_json(),
-        "answer_space": problem.answer_space.to_json(),
-        "observation_dim": problem.observation_dim,
-        "context_names": tuple(problem.context_names),
-    }
-    for name, value in found.items():
-        if value != getattr(about, name):
-            raise InvalidInput("problem", place, f"the model needs {name} {getattr(about, name)}, this has {value}")
-    return problem
-
-
-def _summary(
-    model: "Model", result: "Evaluation", epsilon: float, delta: float, noise: float | None, stop: str, seed: int
+def measured(
+    model: "Model",
+    played: Played,
+    epsilon: float,
+    delta: float,
+    noise: float | None,
+    stop: "StopName" = "confidence",
+    episodes: int = 4000,
+    seed: int = 0,
 ) -> dict[str, Any]:
+    """A model's figures on fresh tasks, as the JSON says them."""
+    import cicpe
+
+    result = cicpe.evaluate(
+        model,
+        epsilon=epsilon,
+        delta=delta,
+        noise=noise,
+        stop=stop,
+        episodes=episodes,
+        seed=seed,
+        problem=played.problem,
+    )
     about = model.description
     return {
         "problem": about.problem,
-        "dim": about.problem_options.get("dim", model.core.answer_space.dim),
-        "noise": noise if noise is not None else _trained_noise(about),
+        "dim": played.options.get("dim", model.core.answer_space.dim),
+        "options": played.options,
+        "noise": noise if noise is not None else _noise(played.options.get("noise")),
         "epsilon": epsilon,
         "delta": delta,
         "actor": about.training.actor,
@@ -117,20 +111,21 @@ def _summary(
     }
 
 
-def _trained_noise(about: "Description") -> float | list[float] | None:
-    """One level, the range of levels, or None where the problem has no noise to set."""
-    noise = about.problem_options.get("noise")
+def _noise(noise: Any) -> float | list[float] | str | None:
+    """One level, the range of levels, the name of a choice, or None where the problem has no noise to set."""
     if isinstance(noise, list | tuple):
         low, high = noise
         return float(low) if low == high else [float(low), float(high)]
-    return None if noise is None else float(noise)
+    return noise if noise is None or isinstance(noise, str) else float(noise)
 
 
-def _report(summary: dict[str, Any]) -> None:
+def _report(summary: dict[str, Any], played: Played) -> None:
     noise = summary["noise"]
     levels = " to ".join(f"{level:g}" for level in noise) if isinstance(noise, list) else noise
     at = "" if noise is None else f", noise {levels}"
     print(f"{summary['problem']}, {amount(summary['dim'], 'dimension')}{at}")
+    if played.changed:
+        print(f"tasks with {played.said}, which is not the model's own")
     print(
         f"{amount(summary['episodes'], 'fresh task')} at epsilon {summary['epsilon']:g}, delta {summary['delta']:g} "
         f"(actor {summary['actor']}, {summary['stop']} stop)"

@@ -25,6 +25,7 @@ from cicpe.cli.report import report
 from cicpe.cli.robustness import robustness
 from cicpe.cli.serve import serve
 from cicpe.cli.session import session_app
+from cicpe.cli.sweep import sweep
 from cicpe.cli.train import train
 from cicpe.cli.zoo import zoo_app
 from cicpe.errors import CicpeError
@@ -63,6 +64,7 @@ app.command()(demo)
 app.command()(problems)
 app.add_typer(data_app, name="data")
 app.command()(train)
+app.command()(sweep)
 app.command()(evaluate)
 app.command()(compare)
 app.command()(certify)

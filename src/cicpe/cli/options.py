@@ -19,4 +19,20 @@ MovedProblem = Annotated[
     str | None,
     typer.Option(metavar="FILE.py:Class", help="Where the problem is, if the model's own place has moved."),
 ]
+ProblemOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--option",
+        metavar="KEY=VALUE",
+        help="A further option of the problem, as JSON or text; may be repeated. `cicpe problems` lists them.",
+    ),
+]
+OtherTasks = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--option",
+        metavar="KEY=VALUE",
+        help="Tasks with this option of the model's problem replaced, as JSON or text; may be repeated.",
+    ),
+]
 Json = Annotated[bool, typer.Option("--json", help="One JSON object on standard output.")]

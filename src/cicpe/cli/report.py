@@ -5,8 +5,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from cicpe.cli import options
 from cicpe.cli.arguments import number, seed, whole
 from cicpe.cli.output import print_json, say
+from cicpe.cli.tasks import tasks_of
+from cicpe.errors import InvalidInput
 
 if TYPE_CHECKING:
     from cicpe.reporting.page import Report
@@ -31,6 +34,7 @@ def report(
     episodes: Annotated[int, typer.Option(parser=whole, metavar="N", help="Fresh tasks to play.")] = 1000,
     random_seed: Annotated[int, typer.Option("--seed", parser=seed, metavar="N", help="Seeds the tasks.")] = 0,
     robustness: Annotated[bool, typer.Option("--robustness", help="Play it under other priors too.")] = False,
+    option: options.OtherTasks = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object on standard output.")] = False,
 ) -> None:
     """Write a page about a model: what it does, on fresh tasks, in figures.
@@ -38,10 +42,19 @@ def report(
     The page is one file that loads nothing: it can be mailed, printed or read offline. Beside it lie the figures as
     PNG files and all numbers as report.json. For a file of `cicpe compare --json` the page shows the methods
     compared; nothing is played then.
+
+    \b
+    Examples:
+      cicpe report binary-search-6d --out pages/binary-search
+      cicpe compare gp-max --noise 0.1 --epsilon 0.2 --json > run.json; cicpe report run.json --out pages/run
+      cicpe report runs/copper --out pages/copper --option regions=held-out
     """
-    made = _comparison(Path(run)) if Path(run).is_file() else None
-    if made is None:
-        made = _model(run, epsilon, delta, noise, episodes, random_seed, robustness)
+    if Path(run).is_file():
+        if option:
+            raise InvalidInput("option", option, "none with a comparison: nothing is played")
+        made = _comparison(Path(run))
+    else:
+        made = _model(run, epsilon, delta, noise, episodes, random_seed, robustness, option)
     page = made.write(out)
     if as_json:
         print_json({"page": str(page), **made.numbers})
@@ -63,7 +76,10 @@ def _model(
     episodes: int,
     random_seed: int,
     robustness: bool,
+    option: list[str] | None,
 ) -> "Report":
+    from dataclasses import replace
+
     import torch
 
     import cicpe
@@ -73,6 +89,14 @@ def _model(
 
     torch.set_num_threads(1)
     model = cicpe.load(name)
+    played = tasks_of(model, None, option, noise)
     folder = Path(name) if Path(name).is_dir() else zoo.folder(name)
     setting = default_setting(model, epsilon, delta, noise, episodes, random_seed)
-    return model_report(model, folder.name, setting, folder, robustness)
+    if not played.changed:
+        return model_report(model, folder.name, setting, folder, robustness)
+    if model.description.training.kind != "networks":  # their problem is in their hash, which has to stay
+        raise InvalidInput("option", played.said, "none in a report of particles or functions; evaluate takes it")
+    moved = replace(model, description=model.description.model_copy(update={"problem_options": played.options}))
+    made = model_report(moved, folder.name, setting, folder, robustness)
+    lead = f"{made.lead} Tasks with {played.said}, which is not the model's own."
+    return made._replace(lead=lead, numbers=made.numbers | {"options": played.options})

@@ -6,8 +6,9 @@ import typer
 
 from cicpe.cli import options
 from cicpe.cli.arguments import whole
-from cicpe.cli.evaluate import stop_rule, tasks_of
+from cicpe.cli.evaluate import stop_rule
 from cicpe.cli.output import amount, interval, plain_table, print_json, print_table, say
+from cicpe.cli.tasks import tasks_of
 
 if TYPE_CHECKING:
     from cicpe.certification.robustness import Robustness, RobustnessCell
@@ -26,6 +27,7 @@ def robustness(
         typer.Option(metavar="NAME", help="The number of a task to shift, such as lengthscale; else its target."),
     ] = None,
     problem: options.MovedProblem = None,
+    option: options.OtherTasks = None,
     as_json: options.Json = False,
 ) -> None:
     """Measure a model under priors that it was not trained for.
@@ -33,6 +35,11 @@ def robustness(
     What was uniform in training follows Beta(alpha, beta), for alpha and beta in 0.5, 1, 3, 5 and 7; at (1, 1) the
     prior is the training prior. Beside each measured accuracy stands the best of the bounds that the accuracy under
     the training prior implies.
+
+    \b
+    Examples:
+      cicpe robustness binary-search-6d --epsilon 0.2 --delta 0.1
+      cicpe robustness gp-max-1d --epsilon 0.2 --delta 0.1 --shift lengthscale --episodes 4000
     """
     import torch
 
@@ -42,12 +49,13 @@ def robustness(
     rule = stop_rule(stop)
     torch.set_num_threads(1)
     trained = cicpe.load(model)
-    tasks = trained.tasks(noise, tasks_of(trained, problem))
+    played = tasks_of(trained, problem, option, noise)
+    tasks = trained.tasks(noise, played.problem)
     agent = trained.agent(epsilon, delta, rule)
     found = measure(agent, tasks, epsilon, delta, episodes, random_seed, shift)
     about = {
         "problem": trained.description.problem,
-        "options": trained.description.problem_options,
+        "options": played.options,
         "noise": noise,
         "epsilon": epsilon,
         "delta": delta,

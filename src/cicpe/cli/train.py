@@ -5,8 +5,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from cicpe.cli import options
 from cicpe.cli.arguments import given, number, one_or_two, seed, threads, whole
 from cicpe.cli.output import amount, note, print_json
+from cicpe.cli.tasks import problem_of
 from cicpe.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -26,6 +28,7 @@ def train(
         list[float] | None,
         typer.Option(parser=number, metavar="S | LO HI", help="Noise: one level, or a range to train for."),
     ] = None,
+    option: options.ProblemOption = None,
     epsilon: Annotated[
         list[float] | None,
         typer.Option(parser=number, metavar="E | LO HI", help="Epsilon: one value, or a range to train for."),
@@ -75,6 +78,12 @@ def train(
 
     Training ends with the calibration of its stop rules. The result is a folder that `cicpe evaluate` and
     `cicpe.load` read. An interrupted run goes on with --resume.
+
+    \b
+    Examples:
+      cicpe train binary-search --dim 6 --noise 0.025 0.1 --minutes 2 --out runs/mine
+      cicpe train examples/dose_finding.py:DoseFinding --epsilon 0.05 0.15 --out runs/dose
+      cicpe train geochem --option split=2 --option 'augment=["flips"]' --out runs/copper
     """
     import torch
 
@@ -82,7 +91,7 @@ def train(
     from cicpe.cli.progress import followed
 
     noise_level, epsilon_range = one_or_two("noise", noise), one_or_two("epsilon", epsilon)
-    family = cicpe.make_problem(problem, **given(dim=dim, noise=noise_level))
+    family, _ = problem_of(problem, option, dim=dim, noise=noise_level)
     _check_folder(out, resume, overwrite)
     torch.set_num_threads(thread_count)
     try:

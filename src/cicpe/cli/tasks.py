@@ -1,0 +1,139 @@
+"""The tasks that a command plays: a problem by name with its options, or a model's own family with some replaced."""
+
+import inspect
+import json
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
+
+from cicpe.cli.arguments import given
+from cicpe.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from cicpe.model import Model
+    from cicpe.problems import Problem
+
+DRAWN = 256
+"""Tasks that are drawn to see whether their context is one that the model knows."""
+
+
+class Played(NamedTuple):
+    """The family that a model is played on."""
+
+    problem: "Problem"
+    options: dict[str, Any]
+    """All that it was made with."""
+    changed: dict[str, Any]
+    """Those that are not the model's own."""
+
+    @property
+    def said(self) -> str:
+        """What is not the model's own, in words."""
+        return ", ".join(f"{name} = {json.dumps(value)}" for name, value in self.changed.items())
+
+
+def problem_of(name: str, pairs: Sequence[str] | None, **flags: Any) -> "tuple[Problem, dict[str, Any]]":
+    """The problem with the options that were given, as flags of their own or by ``--option``, and the latter."""
+    from cicpe.problems import make_problem
+
+    said, options = given(**flags), read_options(name, pairs)
+    for flag, value in said.items():
+        _said_once(flag, value, options)
+    return make_problem(name, **said | options), options
+
+
+def tasks_of(model: "Model", place: str | None, pairs: Sequence[str] | None = None, noise: object = None) -> Played:
+    """What a model is played on: its own family, or the one at ``place``, with the options in ``pairs`` replaced.
+
+    What is not its own has to have the shape and the context that the model was trained for.
+    """
+    from cicpe.problems import make_problem
+
+    about = model.description
+    try:
+        changed = read_options(place or about.problem, pairs)
+        problem = make_problem(place or about.problem, **about.problem_options | changed)
+    except InvalidInput as error:
+        if place is not None or (pairs and error.field != "problem"):
+            raise
+        raise InvalidInput(error.field, error.value, f"{error.allowed}; name its new place with --problem") from None
+    _said_once("noise", noise, changed)
+    played = Played(problem, about.problem_options | changed, changed)
+    if place is not None or changed:
+        _check_shape(model, played, place)
+    if changed:
+        _check_context(model, problem)
+    return played
+
+
+def read_options(problem: str, pairs: Sequence[str] | None) -> dict[str, Any]:
+    """``KEY=VALUE`` as options of a problem: a value is JSON where it reads as that, and text otherwise."""
+    options: dict[str, Any] = {}
+    for pair in pairs or ():
+        name, equals, text = pair.partition("=")
+        if not equals or not name:
+            raise InvalidInput("option", pair, "KEY=VALUE, such as split=2")
+        if name in options:
+            raise InvalidInput("option", pair, f"one value of {name}, not two")
+        options[name] = _json_or_text(text)
+    return typed_options(problem, options) if options else {}
+
+
+def typed_options(problem: str, options: dict[str, Any]) -> dict[str, Any]:
+    """The options as the problem's class declares them; it refuses the names that it does not take."""
+    from pydantic import PydanticUserError, TypeAdapter, ValidationError
+
+    from cicpe.problems import problem_class
+
+    taken = inspect.signature(problem_class(problem)).parameters
+    typed = {}
+    for name, value in options.items():
+        kind = taken[name].annotation if name in taken else Any
+        try:
+            typed[name] = TypeAdapter(Any if kind is inspect.Parameter.empty else kind).validate_python(value)
+        except ValidationError:
+            declared = inspect.formatannotation(kind).replace("tuple", "list")
+            raise InvalidInput(name, value, f"a value of type {declared}") from None
+        except PydanticUserError:  # a kind that only its author can check
+            typed[name] = value
+    return typed
+
+
+def _json_or_text(text: str) -> Any:
+    def no_number(name: str) -> NoReturn:
+        raise ValueError(f"{name} is no JSON")
+
+    try:
+        return json.loads(text, parse_constant=no_number)
+    except (ValueError, RecursionError):
+        return text
+
+
+def _said_once(flag: str, value: object, options: dict[str, Any]) -> None:
+    if value is not None and flag in options:
+        raise InvalidInput(flag, value, f"one of --{flag} and --option {flag}=..., not both")
+
+
+def _check_shape(model: "Model", played: Played, place: str | None) -> None:
+    about, problem = model.description, played.problem
+    found = {
+        "query_space": problem.query_space.to_json(),
+        "answer_space": problem.answer_space.to_json(),
+        "observation_dim": problem.observation_dim,
+        "context_names": tuple(problem.context_names),
+    }
+    for name, value in found.items():
+        if value != getattr(about, name):
+            field, said = ("option", played.said) if place is None else ("problem", place)
+            raise InvalidInput(field, said, f"the model needs {name} {getattr(about, name)}, this has {value}")
+
+
+def _check_context(model: "Model", problem: "Problem") -> None:
+    """Refuses tasks with a context (noise, say) that the model was not trained for."""
+    import torch
+
+    from cicpe.problems import HiddenTasks
+
+    context = HiddenTasks.draw(problem, DRAWN, torch.Generator().manual_seed(0)).context
+    for name, values in zip(model.description.context_names, context.unbind(dim=1), strict=True):
+        for value in (values.min(), values.max()):
+            model.check_context(name, float(value))
