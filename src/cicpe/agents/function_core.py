@@ -292,18 +292,20 @@ class FunctionCore(Core):
     def _recommend(self, draws: Draws, epsilon: float) -> tuple[Tensor, Tensor]:
         if self.config.answer == "height":
             return self._best_window(self._targets(draws)[..., 0], draws.weight_BN, epsilon)
+        # Among answers that succeed on as many functions, the one that does so with room to spare.
         if self.config.loss == "gap":
-            gap = (draws.height_BN[..., None] - draws.value_BNG) * float(self.processes.spread)
-            mass_BG = torch.einsum("bng,bn->bg", (gap <= epsilon).float(), draws.weight_BN)
-            middle_BG = -torch.einsum("bng,bn->bg", gap, draws.weight_BN)
+            room_BNG = 1 - (draws.height_BN[..., None] - draws.value_BNG) * (self.processes.spread.float() / epsilon)
+            merit_BG = torch.einsum("bng,bn->bg", _merit(room_BNG), draws.weight_BN)
         else:
             peaks_BG = torch.zeros(len(draws.peak_BN), len(self.places_GQ))
-            peaks_BG.scatter_add_(1, draws.peak_BN, draws.weight_BN)
-            near, nearness = self._near(epsilon)
-            mass_BG, middle_BG = peaks_BG @ near, peaks_BG @ nearness
-        # Among answers that succeed on as many functions, the one that does so with room to spare.
-        best = (mass_BG + TIE * middle_BG / epsilon).argmax(dim=1)
-        return self.places_GQ[best], mass_BG.gather(1, best[:, None])[:, 0].clamp(0, 1)
+            merit_BG = peaks_BG.scatter_add_(1, draws.peak_BN, draws.weight_BN) @ self._merits(epsilon)
+        best_B = merit_BG.argmax(dim=1)
+        answer_BX = self.places_GQ[best_B]
+        if self.config.loss == "gap":
+            success_BN = room_BNG.gather(2, best_B[:, None, None].expand(-1, room_BNG.shape[1], -1))[..., 0] >= 0
+        else:
+            success_BN = self.answer_space.distance(answer_BX[:, None], self.places_GQ[draws.peak_BN]) <= epsilon
+        return answer_BX, (draws.weight_BN * success_BN).sum(dim=1).clamp(0, 1)
 
     def _best_window(self, target_BN: Tensor, weight_BN: Tensor, epsilon: float) -> tuple[Tensor, Tensor]:
         """The middle of the window of twice epsilon with the most mass: one such window begins at a draw."""
@@ -315,15 +317,15 @@ class FunctionCore(Core):
         answer = target_BN[rows, first] + width / 2
         return self.answer_space.project(answer[:, None]), confidence.clamp(0, 1)
 
-    def _near(self, epsilon: float) -> tuple[Tensor, Tensor]:
-        """Which places are within epsilon of each other, and by how much."""
-        if epsilon not in self._near_by_epsilon:
-            room = epsilon - self.answer_space.distance(self.places_GQ[:, None], self.places_GQ)
-            self._near_by_epsilon[epsilon] = (room >= 0).float(), room.clamp_min(0)
-        return self._near_by_epsilon[epsilon]
+    def _merits(self, epsilon: float) -> Float[Tensor, "lattice lattice"]:
+        """Of an answer, for every place that the peak may have."""
+        if epsilon not in self._merits_by_epsilon:
+            apart = self.answer_space.distance(self.places_GQ[:, None], self.places_GQ)
+            self._merits_by_epsilon[epsilon] = _merit(1 - apart / epsilon)
+        return self._merits_by_epsilon[epsilon]
 
     @cached_property
-    def _near_by_epsilon(self) -> dict[float, tuple[Tensor, Tensor]]:
+    def _merits_by_epsilon(self) -> dict[float, Tensor]:
         return {}
 
     def _query(self, state: FunctionState, draws: Draws, target_BNX: Tensor, rng: Generator) -> Tensor:
@@ -364,3 +366,8 @@ class FunctionCore(Core):
 
     def tensors(self) -> Mapping[str, Tensor]:
         return self.processes.state_dict()
+
+
+def _merit(room: Tensor) -> Tensor:
+    """Of an answer, by the share of epsilon that is left: success, and a little for room to spare."""
+    return torch.where(room >= 0, 1 + TIE * room, 0.0)

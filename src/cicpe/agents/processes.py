@@ -64,11 +64,10 @@ class Processes(nn.Module):
 
     def covariance(self, one: Float[Tensor, "*b n q"], two: Float[Tensor, "*b m q"]) -> Float[Tensor, "*b j n m"]:
         """Of the functions at two sets of places, for every kind."""
-        scale_JQ = self.log_scale_JQ.exp()
-        parts = []
-        for kind in range(self.kinds):
-            apart = _distance(one / scale_JQ[kind], two / scale_JQ[kind])
-            parts.append(_correlation(apart, SMOOTHNESS[kind % len(SMOOTHNESS)]))
+        square = (one[..., :, None, :] - two[..., None, :, :]).square()
+        scaled = torch.einsum("...nmq,jq->...jnm", square, torch.exp(-2 * self.log_scale_JQ))
+        apart = (scaled + 1e-12).sqrt()  # a root has no slope at zero
+        parts = [_correlation(apart[..., kind, :, :], SMOOTHNESS[kind % len(SMOOTHNESS)]) for kind in range(self.kinds)]
         amplitude_J11, wander_J11 = (
             log.exp().square()[:, None, None] for log in (self.log_amplitude_J, self.log_wander_J)
         )
@@ -93,11 +92,6 @@ class Processes(nn.Module):
         log_root = root.diagonal(dim1=-2, dim2=-1).log().sum(dim=-1)
         density: Tensor = -0.5 * white.square().sum(dim=-1) - log_root - 0.5 * steps * math.log(2 * math.pi)
         return density
-
-
-def _distance(one: Tensor, two: Tensor) -> Tensor:
-    square = (one[..., :, None, :] - two[..., None, :, :]).square().sum(dim=-1)
-    return (square + 1e-12).sqrt()  # a root has no slope at zero
 
 
 def _correlation(apart: Tensor, smoothness: float) -> Tensor:
