@@ -161,7 +161,7 @@ def baselines(names: Sequence[str], trajectories: int) -> None:
             problem = region(everything, entry.name)
             began = time.process_time()
             for epsilon in EPSILONS if name == "regret-bounds" else (None,):
-                setting = Setting(problem, epsilon or 0.2, DELTA, max(BUDGETS.values()))
+                setting = Setting(everything, epsilon or 0.2, DELTA, max(BUDGETS.values()))
                 agent = METHODS[name].make(setting)
                 row: dict[str, Any] = {"region": entry.name, "resolvable": entry.resolvable, "epsilon": epsilon}
                 if epsilon is None:

@@ -83,7 +83,8 @@ def train(
         epsilon: The range of epsilon to serve (or one value); the problem's own where not given.
         minutes: Wall-clock budget, calibration included; 5 where neither budget is given.
         updates: Budget in gradient steps instead: the run is then reproducible bit for bit on one thread.
-        recipe: A named training configuration: ``fast``, ``paper`` or ``particles``; from the problem if not given.
+        recipe: A named training configuration: ``fast``, ``paper``, ``particles`` or
+            ``functions``; from the problem if not given.
         actor: ``ts``, ``ttps``, ``ucb``, ``fts``, ``td3``, ``search`` or ``uniform``; from the problem if not given.
         seed: Seeds everything.
         out: A folder for the model, its checkpoint and its log. Without it nothing is written.

@@ -41,7 +41,7 @@ def train(
     ] = None,
     recipe: Annotated[
         str | None,
-        typer.Option(metavar="fast|paper|particles", help="A configuration by name; from the problem if left out."),
+        typer.Option(metavar="fast|paper|particles|functions", help="How it learns; from the problem if left out."),
     ] = None,
     minutes: Annotated[
         float | None,
