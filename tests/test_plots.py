@@ -18,6 +18,7 @@ from cicpe.evaluation.trajectory import trace_episode
 from cicpe.plots.ackley import Reach, plot_ackley_ranges
 from cicpe.plots.bands import plot_spread, plot_survival
 from cicpe.plots.heat import plot_robustness
+from cicpe.plots.maps import Map, plot_map, plot_maps
 from cicpe.plots.methods import Method, plot_methods
 from cicpe.plots.query_space import PathQueries, Plane, plot_paths, plot_planes
 from cicpe.plots.reliability import AtTheStop, plot_reliability
@@ -205,6 +206,72 @@ def test_queries_are_coloured_by_their_order() -> None:
     np.testing.assert_allclose(panel.get_lines()[0].get_ydata(), grid**2)
     np.testing.assert_allclose(panel.collections[0].get_offsets(), [[0.5, 0.3]])
     assert (panel.get_xlabel(), panel.get_ylabel()) == ("place, x", "value")
+
+
+def a_map(queries: int, gap: bool = False) -> Map:
+    """A slope that rises with the first coordinate only, peak in the middle of the far side."""
+    x, y = np.meshgrid(np.linspace(0, 2, 41), np.linspace(0, 1, 21), indexing="ij")
+    loss = 2 - x if gap else np.hypot(x - 2, y - 0.5)
+    query = np.random.default_rng(queries).uniform(size=(queries, 2))
+    return Map(x, loss, 0.25, query, np.array([1.5, 0.4]), np.array([2.0, 0.5]), f"{queries} queries")
+
+
+def corners(figure: Figure) -> tuple[np.ndarray, np.ndarray]:
+    """The mesh's values and their places."""
+    mesh = figure.axes[0].collections[0]
+    return np.asarray(mesh.get_array()).reshape(21, 41), mesh.get_coordinates()
+
+
+def test_a_map_shows_the_field_with_the_first_coordinate_along_the_x_axis() -> None:
+    figure = plot_map(a_map(3), (0.0, 0.0), (2.0, 1.0), names=("east", "north"), value="copper", title="t")
+    panel, bar = figure.axes
+    value, place = corners(figure)
+    np.testing.assert_allclose(value, place[..., 0])
+    assert (panel.get_xlim(), panel.get_ylim()) == ((0.0, 2.0), (0.0, 1.0))
+    assert (panel.get_xlabel(), panel.get_ylabel(), bar.get_ylabel()) == ("east", "north", "copper")
+    assert panel.get_title(loc="left") == "3 queries"
+    labels = [text.get_text() for text in figure.legends[0].get_texts()]
+    assert labels == ["query, by number", "answer", "target", "answers within epsilon"]
+
+
+def test_queries_are_numbered_in_their_order_and_the_answer_is_beside_the_target() -> None:
+    episode = a_map(12)
+    panel = plot_map(episode, (0.0, 0.0), (2.0, 1.0)).axes[0]
+    assert [text.get_text() for text in panel.texts] == [str(i) for i in range(1, 13)]
+    np.testing.assert_allclose([text.get_position() for text in panel.texts], episode.query)
+    drawn_at = [tuple(float(v) for v in line.get_xydata()[0]) for line in panel.get_lines()]
+    assert drawn_at == [(2.0, 0.5), (1.5, 0.4)]
+    assert len({line.get_marker() for line in panel.get_lines()}) == 2
+
+
+@pytest.mark.parametrize("gap", [False, True])
+def test_the_edge_of_success_is_where_the_loss_is_epsilon(gap: bool) -> None:
+    """A circle about the target for a distance, a level line of the field for a gap in value."""
+    edge = plot_map(a_map(1, gap), (0.0, 0.0), (2.0, 1.0)).axes[0].collections[1].get_paths()[0].vertices
+    x, y = np.asarray(edge).T
+    np.testing.assert_allclose(2 - x if gap else np.hypot(x - 2, y - 0.5), 0.25, atol=0.002)
+    assert len(edge) > 10
+
+
+@pytest.mark.parametrize(("count", "shape"), [(1, (1, 1)), (3, (1, 3)), (4, (2, 2)), (5, (2, 3)), (6, (2, 3))])
+def test_maps_side_by_side_have_colours_of_their_own(count: int, shape: tuple[int, int]) -> None:
+    maps = [a_map(i)._replace(field=(i + 1) * a_map(i).field) for i in range(count)]
+    figure = plot_maps(maps, (0.0, 0.0), (2.0, 1.0), title="t")
+    panels, bar = figure.axes[:-1], figure.axes[-1]
+    assert panels[0].get_subplotspec().get_gridspec().get_geometry() == shape
+    assert sum(panel.get_visible() for panel in panels) == count
+    limits = [panel.collections[0].get_clim() for panel in panels[:count]]
+    assert limits == [(0.0, 2.0 * (i + 1)) for i in range(count)]
+    assert [label.get_text() for label in bar.get_yticklabels()] == ["lowest", "highest"]
+    assert "http" not in svg(figure)
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_field_where_every_answer_is_right_has_no_edge() -> None:
+    flat = a_map(2)._replace(field=np.zeros((41, 21)), loss=np.zeros((41, 21)))
+    file = io.BytesIO()
+    plot_maps([flat], (0.0, 0.0), (2.0, 1.0)).savefig(file, dpi=40)
+    assert file.getvalue().startswith(b"\x89PNG")
 
 
 def test_ranges_and_scalings_and_training_are_labelled() -> None:

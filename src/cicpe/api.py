@@ -316,7 +316,7 @@ def _calibrated(
     """Stop thresholds for what a configuration was trained for."""
     if isinstance(config, FunctionTraining):
         some = min(episodes, FUNCTION_EPISODES)
-        return calibrate(core, problem, config.epsilon, episodes=some, seed=seed, seconds=seconds, chunk=256)
+        return calibrate(core, problem, config.epsilon, episodes=some, seed=seed, seconds=seconds, points=5, chunk=256)
     if isinstance(config, ParticleTraining):
         # An episode takes a second, not a millisecond: fewer of them, at fewer knots.
         return calibrate(

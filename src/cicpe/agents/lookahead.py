@@ -59,18 +59,17 @@ def score_queries(
 def _neighbour_distances(observed_BKMY: Tensor, target_BMX: Tensor) -> Float[Tensor, "batch query pair"]:
     """Squared distances between the targets of particles with neighbouring observations."""
     batch, k, m, y = observed_BKMY.shape
-    if y == 1:
-        order_BKM = observed_BKMY[..., 0].argsort(dim=-1)
-        pairs = [(order_BKM[..., lag:], order_BKM[..., :-lag]) for lag in LAGS]
-        one, two = (torch.cat(side, dim=-1) for side in zip(*pairs, strict=True))
-    else:
-        apart = torch.cdist(observed_BKMY.flatten(0, 1), observed_BKMY.flatten(0, 1)).view(batch, k, m, m)
-        apart.diagonal(dim1=-2, dim2=-1).fill_(torch.inf)
-        two = apart.topk(len(LAGS), dim=-1, largest=False).indices.flatten(-2)
-        one = torch.arange(m).repeat_interleave(len(LAGS)).expand(batch, k, -1)
+    target_XBKM = target_BMX.permute(2, 0, 1)[:, :, None].expand(-1, -1, k, -1)
 
     def at(index_BKL: Tensor) -> Tensor:
-        flat = index_BKL.flatten(1)[..., None].expand(-1, -1, target_BMX.shape[-1])
-        return target_BMX.gather(1, flat).view(*index_BKL.shape, -1)
+        return target_XBKM.gather(-1, index_BKL.expand(len(target_XBKM), -1, -1, -1))
 
-    return (at(one) - at(two)).square().sum(dim=-1)
+    if y == 1:
+        order_BKM = torch.from_numpy(observed_BKMY[..., 0].numpy().argsort(axis=-1))  # torch's is far slower
+        sorted_XBKM = at(order_BKM)
+        pairs = [(sorted_XBKM[..., lag:] - sorted_XBKM[..., :-lag]).square().sum(dim=0) for lag in LAGS]
+        return torch.cat(pairs, dim=-1)
+    apart = torch.cdist(observed_BKMY.flatten(0, 1), observed_BKMY.flatten(0, 1)).view(batch, k, m, m)
+    apart.diagonal(dim1=-2, dim2=-1).fill_(torch.inf)
+    near_BKML = apart.topk(len(LAGS), dim=-1, largest=False).indices
+    return (at(near_BKML.flatten(-2)) - target_XBKM.repeat_interleave(len(LAGS), dim=-1)).square().sum(dim=0)

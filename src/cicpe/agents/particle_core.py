@@ -6,7 +6,7 @@ is the largest share of particles that one answer succeeds on, and that answer i
 """
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple, final
@@ -23,11 +23,11 @@ from cicpe.agents.lookahead import QueryRule, candidate_queries, score_queries
 from cicpe.agents.recommendation import View, recommend
 from cicpe.agents.smc import (
     IMPOSSIBLE,
-    ROWS,
     Cloud,
     Model,
+    combinations,
     effective_size,
-    log_likelihoods,
+    latest_log_likelihood,
     merge,
     replace_episodes,
     resample,
@@ -38,6 +38,9 @@ from cicpe.errors import InvalidInput
 from cicpe.networks.base import Config
 from cicpe.problems import Problem, Task
 from cicpe.spaces import Space
+
+EPISODES = 8
+"""How many are looked at together: what fits a cache."""
 
 
 class DegenerateParticles(RuntimeWarning):
@@ -133,18 +136,29 @@ class ParticleCore(Core):
         def prior(n: int, rng: Generator) -> Tensor:
             return space.to_unit(problem.parameters(problem.sample(n, rng)))
 
-        def log_prior(unit: Tensor) -> Tensor:
-            return problem.log_prior(space.from_unit(unit))
+        half = space.unit_scale
+        return Model(
+            centre_P=space.from_unit(torch.zeros_like(half)),
+            half_P=half,
+            prior=prior,
+            log_prior=problem.log_prior,
+            task=problem.from_parameters,
+            log_likelihood=self.learned or problem.log_likelihood,
+            broadcasts=self.learned is None and self._broadcasts,
+        )
 
-        return Model(prior, log_prior, self.task, self.learned or problem.log_likelihood)
+    @property
+    def _broadcasts(self) -> bool:
+        """Whether the problem takes any leading dimensions that broadcast in the place of n."""
+        return bool(getattr(self.problem, "broadcasts", False))
 
     @cached_property
     def prior_draws(self) -> tuple[Float[Tensor, "draw parameter"], Float[Tensor, " draw"]]:
         """Draws from the prior, the same for every episode, and their log density."""
-        n = max(self.config.prior_particles, self.config.particles)
+        n, model = max(self.config.prior_particles, self.config.particles), self.model
         with torch.no_grad():
-            unit = self.model.prior(n, torch.Generator().manual_seed(self.config.seed))
-            return unit, self.model.log_prior(unit)
+            unit = model.prior(n, torch.Generator().manual_seed(self.config.seed)).T.contiguous().T
+            return unit, model.log_prior(unit * model.half_P + model.centre_P)
 
     def begin(self, context: Float[Tensor, "batch context"]) -> ParticleState:
         batch = len(context)
@@ -186,33 +200,33 @@ class ParticleCore(Core):
         )
         steps = cloud.query_BTQ.shape[1]
         with torch.no_grad():
-            draws = self.prior_draws[0].expand(len(query), -1, -1)
-            log_draws = state.log_prior_draws_BM + log_likelihoods(self.model, draws, cloud, first=steps - 1)[1]
-            fresh = self._fresh(cloud.context_BC, cloud.query_BTQ, cloud.observation_BTY, log_draws)
-            if steps < config.prior_steps:
-                cloud = fresh
-            elif steps == config.prior_steps:
-                cloud = self._settle(fresh, config.particles, 2 * steps)
+            draws_PBM = self.prior_draws[0].T[:, None].expand(-1, len(query), -1)
+            log_draws = state.log_prior_draws_BM + latest_log_likelihood(self.model, draws_PBM, cloud)
+            if steps > config.prior_steps:
+                cloud = self._checked(self._updated(cloud, 2 * steps), log_draws, 2 * steps + 1)
             else:
-                cloud = self._checked(self._updated(cloud, 2 * steps), fresh, 2 * steps + 1)
+                cloud = self._fresh(cloud.context_BC, cloud.query_BTQ, cloud.observation_BTY, log_draws)
+                cloud = self._settle(cloud, config.particles, 2 * steps) if steps == config.prior_steps else cloud
             _warn_if_degenerate(cloud)
         return ParticleState(cloud, log_draws)
 
-    def _checked(self, cloud: Cloud, fresh: Cloud, turn: int) -> Cloud:
+    def _checked(self, cloud: Cloud, log_draws_BM: Tensor, turn: int) -> Cloud:
         """Clouds near a decision, merged with a second one from the prior: one cloud alone may miss a mode."""
-        _, confidence = recommend(self.problem, self._view(cloud), self.aim, self.task)
+        views = _portions(self._view(cloud), EPISODES)
+        confidence = torch.cat([recommend(self.problem, view, (self.aim,), self.task)[1][0] for view in views])
         due = confidence >= self.config.restart_confidence
         if not bool(due.any()):
             return cloud
-        second = self._settle(trees.select(fresh, due), self.config.particles, turn)
-        merged = merge(trees.select(cloud, due), second, seed=self.config.seed + turn)
+        first = trees.select(cloud, due)
+        fresh = self._fresh(first.context_BC, first.query_BTQ, first.observation_BTY, log_draws_BM[due])
+        merged = merge(first, self._settle(fresh, self.config.particles, turn), seed=self.config.seed + turn)
         return replace_episodes(cloud, due.nonzero()[:, 0], merged)
 
     def _updated(self, cloud: Cloud, turn: int) -> Cloud:
         """The cloud with its latest observation: as weights where they stay even, else by moves."""
-        config, latest = self.config, cloud.query_BTQ.shape[1] - 1
-        _, gain = log_likelihoods(self.model, cloud.unit_BNP, cloud, first=latest)
-        cloud = cloud._replace(log_pending_BN=cloud.log_pending_BN + gain)
+        config = self.config
+        gain_BN = latest_log_likelihood(self.model, cloud.unit_BNP.permute(2, 0, 1), cloud)
+        cloud = cloud._replace(log_pending_BN=cloud.log_pending_BN + gain_BN)
         due = effective_size(cloud.log_pending_BN) < config.ess_threshold * config.particles
         if not bool(due.any()):
             return cloud
@@ -237,22 +251,21 @@ class ParticleCore(Core):
             raise InvalidInput("stop", "bellman", "confidence: particles do not value a query")
         with torch.no_grad():
             view = self._view(state.cloud)
-            batch = len(view.unit_BNP)
-            many = 8 * max(1, ROWS // (self.config.candidates * self.config.lookahead_particles))
-            parts = []
-            for begin in range(0, batch, many):
-                some = trees.select(view, torch.arange(begin, min(batch, begin + many)))
-                answers = [recommend(self.problem, some, epsilon, self.task) for epsilon in epsilons]
-                recommendation, confidence = (torch.stack(side, dim=1) for side in zip(*answers, strict=True))
-                centre, _ = recommend(self.problem, some, self.aim, self.task)
-                query = self._query(some, centre, rng)
-                mean = (some.weight_BN[..., None] * some.target_BNX).sum(dim=1, keepdim=True)
-                variance = (some.weight_BN[..., None] * (some.target_BNX - mean).square()).sum(dim=1)
-                parts.append((query, recommendation, confidence, variance.clamp_min(0).sqrt()))
+            parts = [self._looked(some, epsilons, rng) for some in _portions(view, EPISODES)]
             query, recommendation, confidence, std = (torch.cat(column) for column in zip(*parts, strict=True))
+        batch = len(query)
         time = torch.full((batch,), state.cloud.query_BTQ.shape[1])
         none = torch.zeros(len(epsilons), 0, batch)
         return Look(time, query, recommendation.transpose(0, 1), confidence.T, confidence.T, none, std)
+
+    def _looked(self, view: View, epsilons: Sequence[float], rng: Generator) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Query, recommendations and confidences an epsilon, and spread of the target, with the episode first."""
+        answer_EBX, confidence_EB = recommend(self.problem, view, (self.aim, *epsilons), self.task)
+        query = self._query(view, answer_EBX[0], rng)
+        weight_BN1 = view.weight_BN[..., None]
+        mean = (weight_BN1 * view.target_BNX).sum(dim=1, keepdim=True)
+        variance = (weight_BN1 * (view.target_BNX - mean).square()).sum(dim=1)
+        return query, answer_EBX[1:].transpose(0, 1), confidence_EB[1:].T, variance.clamp_min(0).sqrt()
 
     def _view(self, cloud: Cloud) -> View:
         """``particles`` weighted particles with their targets, whatever the size of the cloud."""
@@ -281,14 +294,29 @@ class ParticleCore(Core):
         candidates = candidate_queries(
             self.problem.query_space, config.candidates, target if same else None, recommendation, rng
         )
-        batch, k = candidates.shape[:2]
-        task = self.task(
-            unit[:, None].expand(-1, k, -1, -1).reshape(batch * k * m, -1),
-            view.context_BC.repeat_interleave(k * m, dim=0),
+        observed = self._simulated(unit, candidates, view.context_BC, rng)
+        score = score_queries(config.query, observed, target, self.aim)
+        return candidates[torch.arange(len(score)), score.argmax(dim=1)]
+
+    def _simulated(
+        self, unit_BMP: Tensor, query_BKQ: Tensor, context_BC: Tensor, rng: Generator
+    ) -> Float[Tensor, "batch query particle observation"]:
+        """One observation of every query by every particle."""
+        (batch, m, _), k, model = unit_BMP.shape, query_BKQ.shape[1], self.model
+        parameter, query, context = combinations(
+            (batch, k, m),
+            not self._broadcasts,
+            (unit_BMP * model.half_P + model.centre_P)[:, None],
+            query_BKQ[:, :, None],
+            context_BC[:, None, None],
         )
-        observed = self.problem.observe(task, candidates.repeat_interleave(m, dim=1).flatten(0, 1), rng)
-        score = score_queries(config.query, observed.reshape(batch, k, m, -1), target, self.aim)
-        return candidates[torch.arange(batch), score.argmax(dim=1)]
+        return self.problem.observe(model.task(parameter, context), query, rng).reshape(batch, k, m, -1)
+
+
+def _portions(tree: View, size: int) -> Iterator[View]:
+    """``size`` episodes at a time."""
+    for begin in range(0, len(tree.unit_BNP), size):
+        yield trees.map_leaves(lambda leaf, begin=begin: leaf[begin : begin + size], tree)
 
 
 def _warn_if_degenerate(cloud: Cloud) -> None:

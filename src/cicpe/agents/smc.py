@@ -15,10 +15,12 @@ cloud therefore depends on its own history and the seed alone, whatever else is 
 
 Shape suffixes: B episodes, N particles, P parameters, T steps, Q query, Y observation, C context.
 Parameters are in unit coordinates, [-1, 1], throughout.
+
+Arithmetic on rows of a few parameters is slow; where much of it is done, particles are the last index in memory (PBN).
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -28,7 +30,7 @@ from torch import Generator, Tensor
 from cicpe import trees
 
 ROWS = 1 << 15
-"""How many tasks a likelihood is asked about at once: what fits a cache."""
+"""How many tasks a likelihood is asked about at once: what fits a cache. Four times as many where it broadcasts."""
 IMPOSSIBLE = -1e30
 """The log-likelihood of what cannot be: finite, so that differences and powers of it are numbers."""
 
@@ -39,13 +41,22 @@ LogLikelihood = Callable[[Any, Tensor, Tensor], Tensor]
 class Model(NamedTuple):
     """What the sampler needs to know of a problem."""
 
+    centre_P: Float[Tensor, " parameter"]
+    half_P: Float[Tensor, " parameter"]
+    """Parameters are ``centre + half * unit``; all below but ``prior`` is about parameters, not unit coordinates."""
     prior: Callable[[int, Generator], Tensor]
     """n draws of the parameters, in unit coordinates."""
     log_prior: Callable[[Tensor], Tensor]
     """Log density of the prior, up to a constant: n x P -> n."""
     task: Callable[[Tensor, Tensor], Any]
-    """Tasks from unit parameters, n x P, and context, n x C."""
+    """Tasks from parameters, n x P, and context, n x C."""
     log_likelihood: LogLikelihood
+    broadcasts: bool
+    """Whether ``task`` and ``log_likelihood`` take any leading dimensions that broadcast in the place of n."""
+
+    @property
+    def rows(self) -> int:
+        return 4 * ROWS if self.broadcasts else ROWS
 
 
 class Cloud(NamedTuple):
@@ -80,20 +91,28 @@ def weights(cloud: Cloud) -> Float[Tensor, "batch particle"]:
 def effective_size(log_weight_BN: Float[Tensor, "batch particle"]) -> Float[Tensor, " batch"]:
     """(sum w)^2 / sum w^2, between 1 and the number of particles."""
     weight_BN = torch.exp(log_weight_BN - log_weight_BN.amax(dim=-1, keepdim=True))
-    return weight_BN.sum(dim=-1).square() / weight_BN.square().sum(dim=-1)
+    return (weight_BN.sum(dim=-1) / torch.linalg.vector_norm(weight_BN, dim=-1)).square()
 
 
 def tempering_step(
     log_weight_BN: Float[Tensor, "batch particle"], left_B: Float[Tensor, " batch"], floor: float
 ) -> Float[Tensor, " batch"]:
     """The largest power of the weights, up to ``left_B``, that keeps the effective size at ``floor``: by bisection."""
-    enough = effective_size(log_weight_BN * left_B[:, None]) >= floor
+    relative_BN = log_weight_BN - log_weight_BN.amax(dim=-1, keepdim=True)
+
+    def holds(power_B: Tensor) -> Tensor:
+        weight_BN = (relative_BN * power_B[:, None]).exp_()
+        return weight_BN.sum(dim=-1) >= math.sqrt(floor) * torch.linalg.vector_norm(weight_BN, dim=-1)
+
+    enough = holds(left_B)
+    if bool(enough.all()):
+        return left_B
     # Of the logarithm: with many precise observations the first power is far below a thousandth.
     low, high = torch.full_like(left_B, math.log(1e-9)), left_B.log()
     for _ in range(12):
         middle = (low + high) / 2
-        holds = effective_size(log_weight_BN * middle.exp()[:, None]) >= floor
-        low, high = torch.where(holds, middle, low), torch.where(holds, high, middle)
+        ok = holds(middle.exp())
+        low, high = torch.where(ok, middle, low), torch.where(ok, high, middle)
     return torch.where(enough, left_B, low.exp().minimum(left_B))
 
 
@@ -106,107 +125,145 @@ def resample(log_weight_BN: Float[Tensor, "batch particle"], n: int, rng: Genera
 
 
 def log_likelihoods(
-    model: Model,
-    unit_BNP: Float[Tensor, "batch particle parameter"],
-    cloud: Cloud,
-    first: int = 0,
-) -> tuple[Float[Tensor, "batch particle"], Float[Tensor, "batch particle"]]:
+    model: Model, unit_PBN: Float[Tensor, "parameter batch particle"], cloud: Cloud, first: int = 0
+) -> Float[Tensor, "2 batch particle"]:
     """Log-likelihoods of the settled and of the pending observations, from observation ``first`` on."""
-    batch, n, _ = unit_BNP.shape
-    settled_BN, pending_BN = torch.zeros(batch, n), torch.zeros(batch, n)
-    many = max(1, ROWS // n)
-    for begin in range(0, batch, many):
-        some = slice(begin, begin + many)
-        task = model.task(unit_BNP[some].flatten(0, 1), cloud.context_BC[some].repeat_interleave(n, dim=0))
-        split_B = cloud.settled_B[some]
-        least, most = int(split_B.min()), int(split_B.max())
-        for s in range(first, cloud.query_BTQ.shape[1]):
-            query = cloud.query_BTQ[some, s].repeat_interleave(n, dim=0)
-            observation = cloud.observation_BTY[some, s].repeat_interleave(n, dim=0)
-            value = model.log_likelihood(task, query, observation).view(-1, n)
-            if s < least:
-                settled_BN[some] += value
-            elif s >= most:
-                pending_BN[some] += value
-            else:
-                is_settled = (split_B > s)[:, None]
-                settled_BN[some] += torch.where(is_settled, value, 0.0)
-                pending_BN[some] += torch.where(is_settled, 0.0, value)
-    return _bounded(settled_BN), _bounded(pending_BN)
+    (batch, end, _), n = cloud.query_BTQ.shape, unit_PBN.shape[-1]
+    parameter = torch.addcmul(model.centre_P[:, None, None], unit_PBN, model.half_P[:, None, None]).permute(1, 2, 0)
+    parameter, context, query, observation = combinations(
+        (batch, end - first, n),
+        not model.broadcasts,
+        parameter[:, None],
+        cloud.context_BC[:, None, None],
+        cloud.query_BTQ[:, first:, None],
+        cloud.observation_BTY[:, first:, None],
+    )
+    value_BTN = model.log_likelihood(model.task(parameter, context), query, observation).view(batch, end - first, n)
+    is_settled_BT = torch.arange(first, end) < cloud.settled_B[:, None]
+    kind_B2T = torch.stack([is_settled_BT, ~is_settled_BT], dim=1).float()
+    # What is impossible (or NaN) at one step is so in both sums: zero times infinity is NaN.
+    found_B2N = (kind_B2T @ value_BTN).nan_to_num_(nan=IMPOSSIBLE, posinf=-IMPOSSIBLE, neginf=IMPOSSIBLE)
+    return found_B2N.transpose(0, 1)
 
 
-def _bounded(value: Tensor) -> Tensor:
-    return value.nan_to_num(nan=IMPOSSIBLE, posinf=-IMPOSSIBLE, neginf=IMPOSSIBLE)
+def combinations(shape: tuple[int, ...], as_rows: bool, *parts: Tensor) -> Sequence[Tensor]:
+    """Tensors that broadcast to ``shape`` and a last dimension of their own, as they are or as rows."""
+    return [part.expand(*shape, -1).flatten(0, -2) for part in parts] if as_rows else parts
+
+
+def latest_log_likelihood(
+    model: Model, unit_PBN: Float[Tensor, "parameter batch particle"], cloud: Cloud
+) -> Float[Tensor, "batch particle"]:
+    """Log-likelihood of the latest observation, which is not settled yet."""
+    latest = cloud.query_BTQ.shape[1] - 1
+    parts = portions(cloud, model.rows // unit_PBN.shape[-1])
+    return torch.cat([log_likelihoods(model, unit_PBN[:, some], part, latest)[1] for some, part in parts])
+
+
+def portions(cloud: Cloud, most: int) -> Iterator[tuple[slice, Cloud]]:
+    """The episodes in parts of about the same size, with at most ``most`` (or one) in each."""
+    batch = len(cloud.settled_B)
+    size = -(-batch // -(-batch // max(1, most)))
+    for begin in range(0, batch, size):
+        some = slice(begin, begin + size)
+        yield some, Cloud(*(leaf[some] for leaf in cloud))
 
 
 def reflect(unit: Float[Tensor, "*batch parameter"]) -> Float[Tensor, "*batch parameter"]:
     """Folds points back into [-1, 1] at its walls: a symmetric move stays symmetric."""
-    return 1 - ((unit + 1).remainder(4.0) - 2).abs()
+    folded = unit + 1
+    folded.sub_((folded / 4).floor_(), alpha=4)
+    return folded.sub_(2).abs_().neg_().add_(1)
 
 
-def _candidates(
-    model: Model, unit_BNP: Tensor, root_BPP: Tensor, scale_B: Tensor, global_share: float, rng: Generator
-) -> tuple[Tensor, Bool[Tensor, " particle"]]:
-    """One proposed move a particle, and which of them are fresh draws from the prior."""
-    _, n, p = unit_BNP.shape
-    kind = torch.rand(n, generator=rng)
-    length = torch.exp(math.log(0.1) * torch.rand(n, generator=rng))[:, None] * 1.5
-    one, two = (torch.randperm(n, generator=rng) for _ in range(2))
+class Draws(NamedTuple):
+    """The random numbers of one move of n particles, which all episodes share."""
+
+    order: Int[Tensor, " particle"]
+    """Neighbours in it make a difference."""
+    along: Float[Tensor, " particle"]
+    """How far to go along the difference, in units of the episode's scale."""
+    jump: Float[Tensor, " particle"]
+    """The same, whatever the scale."""
+    walk: Float[Tensor, " particle"]
+    """How far to walk at random, in units of the scale."""
+    noise_PN: Float[Tensor, "parameter particle"]
+    moved_PN: Float[Tensor, "parameter particle"]
+    """One where a coordinate changes, else zero."""
+    fresh: Bool[Tensor, " particle"]
+    """Which particles move to a draw from the prior instead."""
+    prior_PF: Float[Tensor, "parameter fresh"]
+    log_uniform: Float[Tensor, " particle"]
+    """What a gain is compared with."""
+
+
+def draw_moves(model: Model, n: int, p: int, moves: int, global_share: float, rng: Generator) -> list[Draws]:
+    """Random numbers for several moves."""
+    kind, length, whole, part, jump, uniform = torch.rand((6, moves, n), generator=rng)
     # Half of the moves change every coordinate, half a random part of them.
-    share = torch.where(torch.rand(n, 1, generator=rng) < 0.5, 1.0, torch.rand(n, 1, generator=rng).clamp_min(1 / p))
-    moved = torch.rand((n, p), generator=rng) < share
-    used = moved.float().sum(dim=-1, keepdim=True).clamp_min(1.0)
-    noise = torch.randn((n, p), generator=rng)
-    whole_jump = (torch.rand(n, 1, generator=rng) < 0.15) & (kind[:, None] < 0.65)
-    scale = scale_B[:, None, None] * length * 2.38 / used.sqrt()
-    gamma = torch.where(whole_jump, 1.0, scale / math.sqrt(2))
-    along = gamma * (unit_BNP[:, one] - unit_BNP[:, two])
-    walk = torch.einsum("bpq,nq->bnp", root_BPP, noise)
-    # Walks, and differences blurred by a hundredth of one.
-    step = torch.where((kind < 0.65)[:, None], along + 0.01 * scale * walk, scale * walk)
-    proposed = reflect(unit_BNP + step * moved)
+    share = torch.where(whole < 0.5, 1.0, part.clamp_min(1 / p))
+    moved = (torch.rand((p, moves, n), generator=rng) < share).float()
+    scale = 1.5 * 2.38 * torch.exp(math.log(0.1) * length) / moved.sum(dim=0).clamp_min(1.0).sqrt()
+    # Along differences, some of them as long as the difference itself; otherwise, and a hundredth as far, walks.
+    is_along, is_jump = kind < 0.65, jump < 0.15
+    along = torch.where(is_along & ~is_jump, scale / math.sqrt(2), 0.0)
+    walk = torch.where(is_along, 0.01 * scale, scale)
+    noise = torch.randn((p, moves, n), generator=rng)
     fresh = kind > 1 - global_share
-    return torch.where(fresh[:, None], model.prior(n, rng), proposed), fresh
+    prior = model.prior(int(fresh.sum()), rng).T.split(fresh.sum(dim=-1).tolist(), dim=-1)
+    columns = (along, (is_along & is_jump).float(), walk, noise.unbind(1), moved.unbind(1), fresh, prior, uniform.log())
+    return [Draws(torch.randperm(n, generator=rng), *column) for column in zip(*columns, strict=True)]
 
 
-def move(model: Model, cloud: Cloud, phi_B: Tensor, moves: int, global_share: float, rng: Generator) -> Cloud:
+def _candidates(unit_PBN: Tensor, root_PBP: Tensor, scale_B: Tensor, draws: Draws) -> Tensor:
+    """One proposed move a particle."""
+    shuffled_PBN = unit_PBN.gather(2, draws.order.expand_as(unit_PBN))
+    step_PBN = shuffled_PBN.roll(1, dims=-1).sub_(shuffled_PBN)
+    step_PBN.mul_(torch.addcmul(draws.jump, scale_B[:, None], draws.along))
+    step_PBN.addcmul_(root_PBP @ draws.noise_PN, scale_B[:, None] * draws.walk).mul_(draws.moved_PN[:, None])
+    proposed_PBN = reflect(step_PBN.add_(unit_PBN))
+    proposed_PBN[:, :, draws.fresh] = draws.prior_PF[:, None]
+    return proposed_PBN
+
+
+def move(model: Model, cloud: Cloud, phi_B: Tensor, draws: Sequence[Draws]) -> Cloud:
     """Metropolis moves of every particle, with the pending likelihood at power ``phi_B``."""
-    n, p = cloud.unit_BNP.shape[1:]
-    centred = cloud.unit_BNP - cloud.unit_BNP.mean(dim=1, keepdim=True)
-    centred = centred.double()  # a nearly flat cloud has no Cholesky root in single precision
-    covariance = torch.einsum("bnp,bnq->bpq", centred, centred) / n
+    batch, n, p = cloud.unit_BNP.shape
+    unit_PBN = cloud.unit_BNP.permute(2, 0, 1).clone(memory_format=torch.contiguous_format)
+    centred_PBN = unit_PBN.double()  # a nearly flat cloud has no Cholesky root in single precision
+    centred_PBN -= centred_PBN.mean(dim=-1, keepdim=True)
+    covariance = torch.einsum("pbn,qbn->bpq", centred_PBN, centred_PBN) / n
     ridge = 1e-6 * covariance.diagonal(dim1=-2, dim2=-1).mean(dim=-1) + 1e-14
-    root_BPP = torch.linalg.cholesky(covariance + ridge[:, None, None] * torch.eye(p)).float()
-    unit, prior, settled, pending = cloud[:4]
-    scale_B, accepted_B = cloud.scale_B, torch.zeros(len(unit))
-    for _ in range(moves):
-        proposed, fresh = _candidates(model, unit, root_BPP, scale_B, global_share, rng)
-        new_prior = model.log_prior(proposed.flatten(0, 1)).view(-1, n)
-        new_settled, new_pending = log_likelihoods(model, proposed, cloud)
-        gain = (new_settled - settled) + phi_B[:, None] * (new_pending - pending)
-        gain = gain + torch.where(fresh, 0.0, new_prior - prior)  # a draw from the prior has paid for it
-        accept = torch.rand(n, generator=rng).log() < gain
-        unit = torch.where(accept[..., None], proposed, unit)
-        prior = torch.where(accept, new_prior, prior)
-        settled = torch.where(accept, new_settled, settled)
-        pending = torch.where(accept, new_pending, pending)
-        rate = (accept & ~fresh).float().sum(dim=-1) / (~fresh).sum()
-        accepted_B = accepted_B + rate / moves
+    root_PBP = torch.linalg.cholesky(covariance + ridge[:, None, None] * torch.eye(p)).float().transpose(0, 1)
+    prior, log_2BN = cloud.log_prior_BN.clone(), torch.stack([cloud.log_settled_BN, cloud.log_pending_BN])
+    power_2B1 = torch.stack([torch.ones(batch), phi_B])[..., None]
+    scale_B, accepted_B = cloud.scale_B, torch.zeros(batch)
+    for one in draws:
+        proposed_PBN = _candidates(unit_PBN, root_PBP, scale_B, one)
+        new_prior = model.log_prior(proposed_PBN.view(p, -1).T * model.half_P + model.centre_P).view(batch, n)
+        new_2BN = log_likelihoods(model, proposed_PBN, cloud)
+        gain = ((new_2BN - log_2BN) * power_2B1).sum(dim=0)
+        gain = gain + torch.where(one.fresh, 0.0, new_prior - prior)  # a draw from the prior has paid for it
+        accept = one.log_uniform < gain
+        for old, new in ((unit_PBN, proposed_PBN), (prior, new_prior), (log_2BN, new_2BN)):
+            torch.where(accept, new, old, out=old)
+        rate = (accept & ~one.fresh).sum(dim=-1) / (~one.fresh).sum()
+        accepted_B = accepted_B + rate / len(draws)
         scale_B = (scale_B * torch.exp(rate - 0.25)).clamp(1e-3, 2.0)
     return cloud._replace(
-        unit_BNP=unit,
+        unit_BNP=unit_PBN.permute(1, 2, 0),
         log_prior_BN=prior,
-        log_settled_BN=settled,
-        log_pending_BN=pending,
+        log_settled_BN=log_2BN[0],
+        log_pending_BN=log_2BN[1],
         scale_B=scale_B,
         acceptance_B=accepted_B,
     )
 
 
 def _at(cloud: Cloud, ancestor_BN: Tensor) -> Cloud:
-    index = ancestor_BN[..., None].expand(-1, -1, cloud.unit_BNP.shape[-1])
+    unit_PBN = cloud.unit_BNP.permute(2, 0, 1)
     return cloud._replace(
-        unit_BNP=cloud.unit_BNP.gather(1, index),
+        unit_BNP=unit_PBN.gather(2, ancestor_BN.expand(len(unit_PBN), -1, -1)).permute(1, 2, 0),
         log_prior_BN=cloud.log_prior_BN.gather(1, ancestor_BN),
         log_settled_BN=cloud.log_settled_BN.gather(1, ancestor_BN),
         log_pending_BN=cloud.log_pending_BN.gather(1, ancestor_BN),
@@ -240,7 +297,9 @@ def settle(
         gain_B = torch.logsumexp(log_weight, dim=-1) - math.log(log_weight.shape[-1])
         live = _at(live, resample(log_weight, n, rng))._replace(log_evidence_B=live.log_evidence_B + gain_B)
         phi_B = torch.where(delta_B >= left_B, 1.0, phi_B + delta_B)
-        live = move(model, live, phi_B, moves, global_share, rng)
+        draws = draw_moves(model, n, live.unit_BNP.shape[-1], moves, global_share, rng)
+        parts = portions(live, model.rows // (n * live.query_BTQ.shape[1]))
+        live = trees.concatenate([move(model, part, phi_B[some], draws) for some, part in parts])
         done = live if done is None else replace_episodes(done, active, live)
         rest = phi_B < 1
         if not bool(rest.any()):

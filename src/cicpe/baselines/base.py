@@ -14,7 +14,7 @@ from cicpe.problems import HiddenTasks, Problem
 from cicpe.spaces import Box, Interval, Space
 
 CLEAR = 0.2
-"""Correlation from which a pilot says which way is better."""
+"""Correlation (of ranks, or of values) from which a pilot says which way is better."""
 
 
 class History(NamedTuple):
@@ -84,8 +84,9 @@ def best_observed(problem: Problem, history: History, sign: int) -> Float[Tensor
 def orientation(problem: Problem, tasks: int = 64, queries: int = 128) -> int | None:
     """1 where larger observations are better, -1 where smaller ones are, None where a pilot cannot say.
 
-    Where queries are answers, the observation of a random query is correlated, task by task, with its loss as
-    an answer. Where the answer is one number, the extreme observations are correlated with the target.
+    Where queries are answers, observations of the target are compared with those of random queries: how often is the
+    target's the larger one? (How observations go with the loss elsewhere says less: a field may have many peaks.)
+    Where the answer is one number, the extreme observations are correlated with the target.
     """
     if problem.observation_dim != 1:
         return None
@@ -96,9 +97,9 @@ def orientation(problem: Problem, tasks: int = 64, queries: int = 128) -> int | 
     query = problem.query_space.sample(len(rows), rng)
     value = many.observe(query, rng).view(tasks, queries)
     if problem.query_space == problem.answer_space:
-        loss = many.loss(query).view(tasks, queries)
-        similar = torch.stack([_correlation(v, loss_) for v, loss_ in zip(value, loss, strict=True)]).mean()
-        return None if abs(similar) < CLEAR else (-1 if similar > 0 else 1)
+        best = many.observe(many.target, rng).view(tasks, queries)
+        larger = float(torch.sign(best - value).mean())
+        return None if abs(larger) < CLEAR else (1 if larger > 0 else -1)
     if problem.answer_space.dim != 1:
         return None
     high, low = (_correlation(edge, hidden.target[:, 0]) for edge in (value.amax(dim=1), value.amin(dim=1)))

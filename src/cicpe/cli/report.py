@@ -78,8 +78,6 @@ def _model(
     robustness: bool,
     option: list[str] | None,
 ) -> "Report":
-    from dataclasses import replace
-
     import torch
 
     import cicpe
@@ -91,12 +89,9 @@ def _model(
     model = cicpe.load(name)
     played = tasks_of(model, None, option, noise)
     folder = Path(name) if Path(name).is_dir() else zoo.folder(name)
-    setting = default_setting(model, epsilon, delta, noise, episodes, random_seed)
+    setting = default_setting(model, epsilon, delta, noise, episodes, random_seed, played.problem)
+    made = model_report(model, folder.name, setting, folder, robustness, played.problem)
     if not played.changed:
-        return model_report(model, folder.name, setting, folder, robustness)
-    if model.description.training.kind != "networks":  # their problem is in their hash, which has to stay
-        raise InvalidInput("option", played.said, "none in a report of particles or functions; evaluate takes it")
-    moved = replace(model, description=model.description.model_copy(update={"problem_options": played.options}))
-    made = model_report(moved, folder.name, setting, folder, robustness)
+        return made
     lead = f"{made.lead} Tasks with {played.said}, which is not the model's own."
     return made._replace(lead=lead, numbers=made.numbers | {"options": played.options})

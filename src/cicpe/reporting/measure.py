@@ -3,6 +3,7 @@
 import json
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,12 +20,15 @@ from cicpe.evaluation.trajectory import Trace, trace_episode
 from cicpe.model import Model
 from cicpe.problems import HiddenTasks, Problem
 from cicpe.problems.gp_max import GPMax
+from cicpe.spaces import Box
 
 SHIFTS = (0.5, 1.0, 3.0)
 """Values of alpha and beta in a report's small grid."""
 EXAMPLES = 4
 BEYOND = 5
 """Queries past the stop that examples show."""
+SIDE = 101
+"""Grid points along each side of a field that is drawn."""
 
 
 class Setting(NamedTuple):
@@ -38,12 +42,22 @@ class Setting(NamedTuple):
     seed: int
 
 
+class Field(NamedTuple):
+    """A task in the plane, on an even grid of the query space: side x side, the first coordinate first."""
+
+    value: Floats
+    """What would be observed without noise."""
+    loss: Floats
+    """The loss of each point as an answer."""
+
+
 class Example(NamedTuple):
     """One episode, and where the task can be drawn, the function behind it."""
 
     trace: Trace
     path: Floats | None
     """Values of the function on an even grid of [0, 1]."""
+    field: Field | None = None
 
 
 class Curves(NamedTuple):
@@ -71,20 +85,30 @@ class Measured(NamedTuple):
 
 
 def default_setting(
-    model: Model, epsilon: float | None, delta: float, noise: float | None, episodes: int, seed: int
+    model: Model,
+    epsilon: float | None,
+    delta: float,
+    noise: float | None,
+    episodes: int,
+    seed: int,
+    problem: Problem | None = None,
 ) -> Setting:
-    """Fills in what was not said: the largest epsilon that the model was calibrated for, and its usual noise."""
+    """Fills in what was not said: the largest epsilon that the model was calibrated for, and the tasks' usual noise."""
     about = model.description
-    if noise is None and "noise" in about.context_names and about.default_context is not None:
-        noise = about.default_context[list(about.context_names).index("noise")]
+    context = about.default_context if problem is None else problem.default_context()
+    if noise is None and "noise" in about.context_names and context is not None:
+        noise = context[list(about.context_names).index("noise")]
     if episodes < 2:
         raise InvalidInput("episodes", episodes, "a whole number of at least 2")
     return Setting(model.calibration.epsilons[-1] if epsilon is None else epsilon, delta, noise, episodes, seed)
 
 
-def measure(model: Model, setting: Setting, with_robustness: bool) -> Measured:
-    """Plays the model's agent: to its stop, past it, on a few tasks step by step, and under other priors if asked."""
-    problem = model.tasks(setting.noise)
+def measure(model: Model, setting: Setting, with_robustness: bool, problem: Problem | None = None) -> Measured:
+    """Plays the model's agent: to its stop, past it, on a few tasks step by step, and under other priors if asked.
+
+    Tasks are those of ``problem``; of the model's own, where none is given.
+    """
+    problem = model.tasks(setting.noise, problem)
     agent = model.agent(setting.epsilon, setting.delta)
     result = evaluate_agent(agent, problem, setting.epsilon, setting.delta, setting.episodes, setting.seed)
     steps = min(agent.horizon, math.ceil(1.5 * float(torch.quantile(result.outcomes.queries.double(), 0.95))))
@@ -117,7 +141,32 @@ def _example(agent: Agent, problem: Problem, rng: torch.Generator) -> Example:
     hidden = HiddenTasks.draw(problem, 1, rng)
     trace = trace_episode(agent, hidden, rng, BEYOND)
     one_variable = isinstance(problem, GPMax) and problem.dim == 1
-    return Example(trace, hidden.task.values[0].numpy() if one_variable else None)
+    return Example(trace, hidden.task.values[0].numpy() if one_variable else None, field_of(hidden))
+
+
+def field_of(hidden: HiddenTasks) -> Field | None:
+    """A single task as a field, if queries are answers in a plane, one number is observed, and without noise.
+
+    A task that says its ``noise`` is looked at without it. Where two looks still differ, there is no field.
+    """
+    problem = hidden.problem
+    space = problem.query_space
+    if not isinstance(space, Box) or space.dim != 2 or space != problem.answer_space or problem.observation_dim != 1:
+        return None
+    line = torch.linspace(-1, 1, SIDE)
+    place = space.project(space.from_unit(torch.cartesian_prod(line, line)))
+    many = _without_noise(hidden).select(torch.zeros(len(place), dtype=torch.long))
+    first, second = (many.observe(place, torch.Generator().manual_seed(seed))[:, 0] for seed in (0, 1))
+    if not torch.equal(first, second):
+        return None
+    return Field(first.view(SIDE, SIDE).double().numpy(), many.loss(place).view(SIDE, SIDE).double().numpy())
+
+
+def _without_noise(hidden: HiddenTasks) -> HiddenTasks:
+    task = hidden.task
+    if "noise" not in getattr(task, "_fields", ()):
+        return hidden
+    return replace(hidden, task=task._replace(noise=torch.zeros_like(task.noise)))
 
 
 def training_curves(folder: Path, points: int = 400) -> Curves | None:

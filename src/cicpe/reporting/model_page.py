@@ -9,16 +9,25 @@ from cicpe.certification.robustness import Robustness
 from cicpe.model import Model
 from cicpe.plots.bands import plot_spread, plot_survival
 from cicpe.plots.heat import plot_robustness
+from cicpe.plots.maps import Map, plot_maps
 from cicpe.plots.methods import Method, plot_methods
 from cicpe.plots.query_space import PathQueries, Plane, plot_paths, plot_planes
 from cicpe.plots.reliability import AtTheStop, plot_reliability
 from cicpe.plots.training import plot_training
 from cicpe.plots.trajectory import plot_trajectory
+from cicpe.problems import Problem
 from cicpe.reporting.measure import Curves, Example, Measured, Setting, measure, training_curves
 from cicpe.reporting.page import Block, Picture, Report, Section, Table, Text, Tile, Tiles
 
 
-def model_report(model: Model, name: str, setting: Setting, folder: Path, with_robustness: bool = False) -> Report:
+def model_report(
+    model: Model,
+    name: str,
+    setting: Setting,
+    folder: Path,
+    with_robustness: bool = False,
+    problem: Problem | None = None,
+) -> Report:
     """Measures a model and lays it out.
 
     Args:
@@ -27,8 +36,9 @@ def model_report(model: Model, name: str, setting: Setting, folder: Path, with_r
         setting: At which epsilon, delta and noise, on how many tasks.
         folder: Where it lies; its training log is read from there.
         with_robustness: Whether to play it under other priors too.
+        problem: What to play it on, where that is not its own family.
     """
-    found = measure(model, setting, with_robustness)
+    found = measure(model, setting, with_robustness, problem)
     curves = training_curves(folder)
     sections = [
         _about(model, found),
@@ -143,6 +153,10 @@ def _examples(model: Model, found: Measured) -> Section:
     if all(example.path is not None for example in examples):
         figure = plot_paths([path_queries(example, setting.epsilon) for example in examples])
         blocks.append(Picture("examples", figure, f"Functions and the queries made of them. {seeds}"))
+    elif all(example.field is not None for example in examples):
+        space = model.core.query_space.to_json()
+        figure = plot_maps([map_of(example, setting.epsilon) for example in examples], space["low"], space["high"])
+        blocks.append(Picture("examples", figure, f"Hidden fields and the queries made of them. {seeds}"))
     elif examples[0].trace.query.shape[1] >= 2 and examples[0].trace.query.shape[1] == len(examples[0].trace.target):
         whole = examples[0].trace.query.shape[1] == 2
         space = model.core.query_space.to_json()
@@ -178,6 +192,23 @@ def path_queries(example: Example, epsilon: float) -> PathQueries:
         answer=float(trace.mean[stop, 0]),
         std=float(trace.std[stop, 0]),
         title=f"{stop} queries, off by {trace.loss:.3f}" + ("" if trace.loss <= epsilon else f" (above {epsilon:g})"),
+    )
+
+
+def map_of(example: Example, epsilon: float, name: str = "") -> Map:
+    """An episode on a field, up to its stop."""
+    trace, field = example.trace, example.field
+    assert field is not None
+    stop = trace.stop_time
+    title = f"{stop} queries, loss {trace.loss:.3f}"
+    return Map(
+        field=field.value,
+        loss=field.loss,
+        epsilon=epsilon,
+        query=trace.query[:stop],
+        answer=trace.mean[stop],
+        target=trace.target,
+        title=f"{name}\n{title}" if name else title,
     )
 
 
