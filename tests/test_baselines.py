@@ -55,6 +55,14 @@ class Bowl(Problem):
         return task
 
 
+class Decoy(Bowl):
+    """The lower (or, with ``sign`` 1, the higher), the farther off; but for the target itself, which is best of all."""
+
+    def observe(self, task: Tensor, query: Tensor, rng: Generator) -> Tensor:
+        squared = (query - task).square().sum(dim=-1)
+        return self.sign * (squared + 30 * torch.exp(-100 * squared))
+
+
 def made(name: str, problem: Problem, budget: int = 7, epsilon: float = 0.2) -> Agent:
     return METHODS[name].make(Setting(problem, epsilon, 0.1, budget))
 
@@ -103,6 +111,11 @@ def test_orientation_comes_from_a_pilot() -> None:
     assert orientation(Bowl(sign=-1)) == -1
     assert orientation(Bowl(sign=1)) == 1
     assert orientation(Bowl(sign=0)) is None
+
+
+@pytest.mark.parametrize("sign", [-1, 1])
+def test_the_pilot_asks_the_target(sign: int) -> None:
+    assert orientation(Decoy(sign=sign)) == sign
 
 
 @pytest.mark.parametrize("name", ["tpe", "cma-es", "gp-logei", "gp-ucb"])

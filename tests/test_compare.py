@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import Generator, Tensor
 
+import cicpe
 from cicpe.agents.base import Agent, Proposal
 from cicpe.cli.main import main
 from cicpe.comparison import compare, names
@@ -93,6 +94,24 @@ def test_differences_are_paired() -> None:
     assert low <= accuracy <= high
     assert result.budget == 5
     assert theirs.paper.queries == 5.0
+
+
+def test_a_model_that_is_named_plays_other_tasks_of_its_family() -> None:
+    """The zoo's own is found without a name, and the same with it; one of another shape, or noise, is refused."""
+    problem, model = BestArm(5, 0.01), cicpe.load("best-arm-5d")
+    found, named = (
+        compare(problem, epsilon=0.02, methods=["cicpe"], tasks=60, models=models) for models in (None, {"mine": model})
+    )
+    assert [row.method for row in (*found.rows, *named.rows)] == ["best-arm-5d", "mine"]
+    assert named.rows[0].played.queries.equal(found.rows[0].played.queries)
+    assert (named.budget, named.budget_from) == (found.budget, "the mean of mine, rounded up")
+    for other, words in (
+        (BestArm(10, 0.01), "query_space"),
+        (make_problem("gp-max", noise=0.05), "problem gp-max"),
+        (BestArm(5, 0.5), "trained for"),
+    ):
+        with pytest.raises(InvalidInput, match=words):
+            compare(other, epsilon=0.02, methods=["cicpe"], tasks=4, models={"mine": model})
 
 
 def test_references_stop_at_the_same_accuracy() -> None:

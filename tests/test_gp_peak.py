@@ -1,9 +1,14 @@
 """The reference for the place and the height of a maximum: its posterior against dense Gaussian-process algebra."""
 
+import math
+
 import pytest
 import torch
+from scipy.stats import ks_2samp
 from torch import Generator, Tensor
 
+from cicpe.agents.function_core import FunctionConfig, FunctionCore
+from cicpe.agents.processes import FLOOR, Processes
 from cicpe.baselines.references.gp_peak import GPPeak, batch_sizes
 from cicpe.errors import InvalidInput
 from cicpe.problems import HiddenTasks
@@ -81,6 +86,27 @@ def test_it_is_an_agent_that_finds_what_it_is_asked_for(problem: GPMax | GPArgma
     right = (hidden.loss(last.recommendation) <= 0.15).float().mean()
     assert float(right) >= 0.8
     assert float(last.confidence.mean()) == pytest.approx(float(right), abs=0.15)
+
+
+@pytest.mark.parametrize(("lengthscale", "same"), [(0.125, True), (0.25, False)])
+def test_a_belief_over_functions_draws_the_same_heights(lengthscale: float, same: bool) -> None:
+    """Two ways to one posterior: eigenfunctions here, Matheron's rule there; and another prior is told apart."""
+    problem, index, value = GPMax(1, NOISE), [30, 200, 260, 430], [0.3, -1.0, 1.4, 0.9]
+    reference = GPPeak(problem, 0.1, horizon=9, lengthscales=1, draws=2000)
+    processes = Processes(3, 1, 0).requires_grad_(False)
+    processes.log_share_J[:2] = -50.0  # the third kind is the squared exponential
+    processes.log_scale_JQ.fill_(math.log(2 * lengthscale))  # unit coordinates are 2 wide
+    processes.log_wander_J.fill_(-20.0)
+    processes.log_noise_J.fill_(math.log(NOISE - FLOOR))
+    config = FunctionConfig(answer="height", functions=2000, groups=1)
+    core = FunctionCore(problem.query_space, problem.answer_space, processes, 9, config)
+    belief, state = reference.begin(torch.tensor([[NOISE]])), core.begin(torch.zeros(1, 0))
+    for i, y in zip(index, value, strict=True):
+        belief = reference.average(belief, torch.tensor([i]), torch.tensor([y]), 1)
+        state = core.observe(state, reference.place_G[i].float().view(1, 1), torch.tensor([[y]]))
+    drawn = reference.draw(belief, Generator().manual_seed(0)).value_BSG[0].amax(dim=-1)
+    found = core.draw(state).height_BN[0]
+    assert (ks_2samp(drawn.numpy(), found.numpy()).pvalue > 1e-3) == same
 
 
 def test_it_refuses_other_problems() -> None:

@@ -3,7 +3,7 @@
 import json
 import math
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from cicpe import zoo
@@ -18,7 +18,7 @@ from cicpe.errors import InvalidInput
 from cicpe.evaluation.compare import CommonTasks, Played
 from cicpe.evaluation.curves import record_beliefs
 from cicpe.model import Model
-from cicpe.problems import Problem, spec_of
+from cicpe.problems import HiddenTasks, Problem, spec_of
 
 OURS, RANDOM = "cicpe", "random"
 HELD_OUT = 1_000_003
@@ -80,6 +80,7 @@ def compare(
     budget: int | None = None,
     all_tasks: bool = False,
     seed: int = 0,
+    models: Mapping[str, Model] | None = None,
     follow: Callable[[str], None] = lambda line: None,
 ) -> Comparison:
     """Plays every method on the same tasks with the same noise.
@@ -94,6 +95,8 @@ def compare(
         budget: Queries of methods that cannot stop; our own mean, rounded up, if left out.
         all_tasks: Slow methods play all tasks too.
         seed: Seeds tasks, noise and agents.
+        models: Ours, by names to print; those of the zoo that were trained for just this problem, if left out. Others
+            have to be of the same family, with the same spaces, and know the context of these tasks.
         follow: Is told what happens.
     """
     wanted = list(methods) if methods is not None else names()
@@ -109,7 +112,9 @@ def compare(
     cell = _published(problem, epsilon)
     left_out: dict[str, str] = {}
     rows: list[Row] = []
-    agents = _ours(problem, epsilon, delta, left_out) if {OURS, RANDOM} & set(wanted) or budget is None else {}
+    agents = {name: _given(model, common.hidden, epsilon, delta) for name, model in (models or {}).items()}
+    if not models and ({OURS, RANDOM} & set(wanted) or budget is None):
+        agents = _ours(common.hidden, epsilon, delta, left_out)
     for name, agent in agents.items():
         follow(f"{name}: {tasks} tasks")
         rows.append(Row(name, common.play(agent, epsilon, tasks), cell.best, None))
@@ -181,15 +186,15 @@ def _published(problem: Problem, epsilon: float) -> Cell:
     return found or Cell({}, None)
 
 
-def _ours(problem: Problem, epsilon: float, delta: float, left_out: dict[str, str]) -> dict[str, CoreAgent]:
+def _ours(hidden: HiddenTasks, epsilon: float, delta: float, left_out: dict[str, str]) -> dict[str, CoreAgent]:
     """The zoo's models for a problem, as agents, by their names."""
     agents = {}
     for name in zoo.names():
         about = json.loads((zoo.folder(name) / "config.json").read_text(encoding="utf-8"))
-        if not _same_family(problem, about):
+        if not _same_family(hidden.problem, about):
             continue
         try:
-            agents[name] = _agent(load(name), problem, epsilon, delta)
+            agents[name] = _agent(load(name), hidden, epsilon, delta)
         except InvalidInput as error:
             left_out[name] = f"{error.field} must be {error.allowed}"
     if not agents:
@@ -206,11 +211,27 @@ def _same_family(problem: Problem, about: dict[str, Any]) -> bool:
     return about["problem"] == spec.name and theirs == same
 
 
-def _agent(model: Model, problem: Problem, epsilon: float, delta: float) -> CoreAgent:
-    noise = getattr(problem, "noise", None)
-    if "noise" in model.description.context_names and isinstance(noise, tuple):
-        for level in noise:
-            model.check_context("noise", level)
+def _given(model: Model, hidden: HiddenTasks, epsilon: float, delta: float) -> CoreAgent:
+    """A model that was asked for: tasks of its family may have other options, but not another shape."""
+    about, problem = model.description, hidden.problem
+    found = {
+        "problem": spec_of(problem).name,
+        "query_space": problem.query_space.to_json(),
+        "answer_space": problem.answer_space.to_json(),
+        "observation_dim": problem.observation_dim,
+        "context_names": tuple(problem.context_names),
+    }
+    for name, value in found.items():
+        if value != getattr(about, name):
+            raise InvalidInput("model", about.problem, f"one with {name} {value}; it has {getattr(about, name)}")
+    return _agent(model, hidden, epsilon, delta)
+
+
+def _agent(model: Model, hidden: HiddenTasks, epsilon: float, delta: float) -> CoreAgent:
+    """The model's agent, if it was trained for the context of these tasks."""
+    for name, values in zip(model.description.context_names, hidden.context.unbind(dim=1), strict=True):
+        for value in (values.min(), values.max()):
+            model.check_context(name, float(value))
     return model.agent(epsilon, delta)
 
 

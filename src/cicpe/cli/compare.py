@@ -19,6 +19,14 @@ def compare(
     dim: Annotated[int | None, typer.Option(parser=whole, metavar="N", help="Coordinates of the problem.")] = None,
     noise: Annotated[float | None, typer.Option(parser=number, metavar="S", help="The noise level.")] = None,
     option: options.ProblemOption = None,
+    model: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="MODEL",
+            help="A model's folder, or its name in the zoo; may be repeated. Those of the zoo for this very problem, "
+            "if left out.",
+        ),
+    ] = None,
     delta: Annotated[float, typer.Option(parser=number, metavar="D", help="How often it may be farther off.")] = 0.1,
     methods: Annotated[
         str, typer.Option(metavar="A,B,...", help="Methods by name; all: every one that applies.")
@@ -40,15 +48,18 @@ def compare(
     """Compare our agent with baselines and with agents that know the likelihood.
 
     All play the same tasks with the same noise. Methods that cannot stop get our mean number of queries, rounded
-    up. Intervals are 95 %. Seconds a query are measured one episode at a time.
+    up. Intervals are 95 %. Seconds a query are measured one episode at a time. A model that is named with --model may
+    have been trained with other options of the problem.
 
     \b
     Examples:
       cicpe compare binary-search --dim 6 --noise 0.1 --epsilon 0.2
       cicpe compare gp-argmax --noise 0.1 --option margin=0.1 --epsilon 0.1 --methods tpe --budget 20
+      cicpe compare geochem --option regions=held-out --epsilon 0.2 --model runs/copper --methods cicpe,tpe
     """
     import torch
 
+    import cicpe
     from cicpe.comparison import compare as run
 
     torch.set_num_threads(1)
@@ -63,6 +74,7 @@ def compare(
         budget=budget,
         all_tasks=episodes is not None,
         seed=random_seed,
+        models={name: cicpe.load(name) for name in model or ()},
         follow=note,
     )
     asked = {"problem": problem, "dim": dim, "noise": noise, "options": chosen}
