@@ -211,7 +211,7 @@ class _Made(NamedTuple):
 def _fitted(problem: Problem, config: ParticleTraining | FunctionTraining, budget: Budget, seed: int) -> _Made:
     """What needs no training: at most a likelihood, or the kinds of function that tasks have, are fitted."""
     began, updates = time.perf_counter(), budget.updates or 0
-    limit = min(config.fit_seconds, math.inf if budget.minutes is None else 60 * budget.minutes / 4)
+    limit = math.inf if budget.minutes is None else min(config.fit_seconds, 60 * budget.minutes / 4)
     core: Core
     if isinstance(config, FunctionTraining):
         processes = fit_processes(problem, seed, config.kinds, budget.updates, limit)
@@ -287,6 +287,8 @@ def _configured(
     if not 0 < low <= high:
         raise InvalidInput("epsilon", epsilon, "a positive number, or a low and a high one with low <= high")
     changes: dict[str, Any] = {"epsilon": (float(low), float(high)), **(settings or {})}
+    if isinstance(config, FunctionTraining) and isinstance(changes.get("functions"), dict):
+        changes["functions"] = config.functions.model_dump() | changes["functions"]
     try:
         return type(config).model_validate(config.model_dump() | changes)
     except ValidationError as error:
@@ -316,7 +318,7 @@ def _calibrated(
     """Stop thresholds for what a configuration was trained for."""
     if isinstance(config, FunctionTraining):
         some = min(episodes, FUNCTION_EPISODES)
-        return calibrate(core, problem, config.epsilon, episodes=some, seed=seed, seconds=seconds, points=5, chunk=256)
+        return calibrate(core, problem, config.epsilon, episodes=some, seed=seed, seconds=seconds, points=5)
     if isinstance(config, ParticleTraining):
         # An episode takes a second, not a millisecond: fewer of them, at fewer knots.
         return calibrate(

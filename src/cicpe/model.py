@@ -273,7 +273,11 @@ class Model:
 
 def _identity(description: Description) -> str:
     """What decides an agent that is not trained, beside its weights, as JSON."""
-    about = description.model_dump(mode="json", include={"problem", "problem_options", "training", "horizon"})
+    about = description.model_dump(
+        mode="json",
+        include={"problem", "problem_options", "training", "horizon"}
+        | ({"query_space", "answer_space", "context_names"} if description.training.kind == "functions" else set()),
+    )
     return json.dumps(about, sort_keys=True)
 
 

@@ -37,6 +37,8 @@ class Agent(ABC):
 
     horizon: int
     """The most queries that it can take; an episode that reaches it is truncated."""
+    most_at_once: int = 4096
+    """Episodes that are played together at most: their states have to fit in memory."""
 
     @abstractmethod
     def begin(self, context: Float[Tensor, "batch context"]) -> Any:

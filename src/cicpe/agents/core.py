@@ -51,6 +51,8 @@ class Core(ABC):
     """The most queries of an episode."""
     has_go_values: bool
     """Whether it can value a query, as the Bellman rule needs."""
+    most_at_once: int = 4096
+    """Episodes that are to be played together at most: their states have to fit in memory."""
 
     @property
     @abstractmethod
@@ -126,6 +128,10 @@ class CoreAgent(Agent):
     @property
     def horizon(self) -> int:  # type: ignore[override]
         return self.core.horizon
+
+    @property
+    def most_at_once(self) -> int:  # type: ignore[override]
+        return self.core.most_at_once
 
     def begin(self, context: Float[Tensor, "batch context"]) -> CoreState:
         tally = None if self.alarm is None else self.alarm.begin(context)

@@ -19,7 +19,7 @@ from typing import Literal, NamedTuple, final
 
 import torch
 from jaxtyping import Float, Int
-from pydantic import Field
+from pydantic import Field, model_validator
 from torch import Generator, Tensor
 
 from cicpe.agents.core import Core, Look
@@ -31,6 +31,8 @@ from cicpe.spaces import Space
 
 CHUNK = 8
 """Episodes that are looked at together: more, and their functions leave the processor's cache."""
+AGREED = 0.1
+"""Share of the query space within which two peaks count as one, where the loss is no distance."""
 TIE = 0.02
 """Confidence that may be given up for a recommendation in the middle of what is plausible."""
 SIDE = {1: 128, 2: 32, 3: 12}
@@ -55,6 +57,12 @@ class FunctionConfig(Config):
     """Queries that are compared."""
     seed: int = Field(default=0, ge=0, le=2**31)
     """Seed of the prior's draws."""
+
+    @model_validator(mode="after")
+    def _groups(self) -> "FunctionConfig":
+        if self.groups > self.functions:
+            raise ValueError(f"groups = {self.groups}: at most as many as functions, {self.functions}")
+        return self
 
 
 class FunctionState(NamedTuple):
@@ -94,6 +102,8 @@ class FunctionCore(Core):
     aim: float = 0.1
     """The epsilon that queries are chosen for."""
     has_go_values: bool = False
+    most_at_once: int = 256
+    """Episodes: a history takes a hundred kilobytes a query."""
 
     def __post_init__(self) -> None:
         if self.query_space.dim not in SIDE:
@@ -124,12 +134,14 @@ class FunctionCore(Core):
     def prior_JNG(self) -> Float[Tensor, "kind function lattice"]:
         """Functions from the prior of every kind."""
         rng = torch.Generator().manual_seed(self.config.seed)
-        cover = self.processes.covariance(self.lattice_GQ, self.lattice_GQ)
-        unit = torch.eye(cover.shape[-1], dtype=torch.float64)
-        root = torch.linalg.cholesky(cover + 1e-6 * cover.diagonal(dim1=-2, dim2=-1).mean(dim=-1)[:, None, None] * unit)
-        white = torch.randn((len(root), self.config.functions, len(unit)), generator=rng, dtype=torch.float64)
-        drawn: Tensor = white @ root.mT + self.processes.level_J[:, None, None]
-        return drawn.float()
+        size = len(self.lattice_GQ)
+        drawn = torch.empty(self.processes.kinds, self.config.functions, size)
+        for kind in range(self.processes.kinds):  # one at a time: in three dimensions a covariance takes 24 MB
+            cover = self.processes.covariance(self.lattice_GQ, self.lattice_GQ, kind)
+            jitter = 1e-6 * cover.diagonal().mean() * torch.eye(size, dtype=torch.float64)
+            white = torch.randn((self.config.functions, size), generator=rng, dtype=torch.float64)
+            drawn[kind] = white @ torch.linalg.cholesky(cover + jitter).mT + self.processes.level_J[kind]
+        return drawn
 
     @cached_property
     def noise_NT(self) -> Float[Tensor, "function step"]:
@@ -348,9 +360,17 @@ class FunctionCore(Core):
         usual = (self.shares(state) * self.processes.noise(state.context_BC)).sum(dim=-1).float()
         value_BMK = value_BMK + usual[:, None, None] * torch.randn(value_BMK.shape, generator=rng)
         target_BMX = target_BNX.gather(1, even[..., None].expand(-1, -1, target_BNX.shape[-1]))
-        score_BK = score_queries("agreement", value_BMK.mT[..., None], target_BMX, self.aim)
+        score_BK = score_queries("agreement", value_BMK.mT[..., None], target_BMX, self._near_enough)
         best = candidate_BK.gather(1, score_BK.argmax(dim=1, keepdim=True))[:, 0]
         return self._about(best, rng)
+
+    @property
+    def _near_enough(self) -> float:
+        """The distance at which two answers agree: epsilon where that is a distance, else a part of the space."""
+        if self.config.loss == "distance":
+            return self.aim
+        corners = self.query_space.from_unit(torch.tensor([[-1.0], [1.0]]).expand(-1, self.query_space.dim))
+        return float(AGREED * (corners[1] - corners[0]).norm() / self.query_space.dim**0.5)
 
     def _about(self, best_B: Tensor, rng: Generator) -> Tensor:
         """A place in the cell of a lattice point: a lattice alone would never show what is narrower than itself."""

@@ -62,16 +62,22 @@ class Processes(nn.Module):
         """How many there are."""
         return len(self.log_share_J)
 
-    def covariance(self, one: Float[Tensor, "*b n q"], two: Float[Tensor, "*b m q"]) -> Float[Tensor, "*b j n m"]:
-        """Of the functions at two sets of places, for every kind."""
+    def covariance(
+        self, one: Float[Tensor, "*b n q"], two: Float[Tensor, "*b m q"], only: int | None = None
+    ) -> Float[Tensor, "*b n m"]:
+        """Of the functions at two sets of places, for every kind (or for one)."""
+        kinds = range(self.kinds) if only is None else range(only, only + 1)
+        some = slice(kinds.start, kinds.stop)
         square = (one[..., :, None, :] - two[..., None, :, :]).square()
-        scaled = torch.einsum("...nmq,jq->...jnm", square, torch.exp(-2 * self.log_scale_JQ))
+        scaled = torch.einsum("...nmq,jq->...jnm", square, torch.exp(-2 * self.log_scale_JQ[some]))
         apart = (scaled + 1e-12).sqrt()  # a root has no slope at zero
-        parts = [_correlation(apart[..., kind, :, :], SMOOTHNESS[kind % len(SMOOTHNESS)]) for kind in range(self.kinds)]
-        amplitude_J11, wander_J11 = (
-            log.exp().square()[:, None, None] for log in (self.log_amplitude_J, self.log_wander_J)
+        shapes = [SMOOTHNESS[kind % len(SMOOTHNESS)] for kind in kinds]
+        parts = [_correlation(apart[..., i, :, :], shape) for i, shape in enumerate(shapes)]
+        amplitude, wander = (
+            log[some].exp().square()[:, None, None] for log in (self.log_amplitude_J, self.log_wander_J)
         )
-        return torch.stack(parts, dim=-3) * amplitude_J11 + wander_J11
+        cover = torch.stack(parts, dim=-3) * amplitude + wander
+        return cover if only is None else cover[..., 0, :, :]
 
     def noise(self, context_BC: Float[Tensor, "b context"]) -> Float[Tensor, "b kind"]:
         """Standard deviation of the noise in each context."""
@@ -125,6 +131,12 @@ def fit_processes(
     place = problem.query_space.to_unit(query).double().view(TASKS, QUERIES, -1)
     processes = Processes(kinds, place.shape[-1], hidden.context.shape[-1])
     processes.centre, processes.spread = observed.mean(), observed.std().clamp_min(1e-9)
+    if "noise" in problem.context_names:
+        # The known level is the noise: kinds are not needed to tell its values apart.
+        with torch.no_grad():
+            processes.noise_by_context_JC.zero_()
+            processes.noise_by_context_JC[:, list(problem.context_names).index("noise")] = 1.0
+            processes.log_noise_J.fill_(-float(processes.spread.log()))
     value = processes.standard(observed)
     optimiser = torch.optim.Adam(processes.parameters(), lr=RATE, betas=(0.9, 0.98))
     steps, began = updates or STEPS, time.perf_counter()

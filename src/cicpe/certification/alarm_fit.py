@@ -197,7 +197,7 @@ def _tallies(fit: Fit, alarm: Alarm, problem: Problem, n: int, rng: Generator) -
 
 def _measure(fit: Fit, alarm: Alarm, places: list[tuple[float, Problem]]) -> None:
     """Quantiles of the statistics over time, then the ranks of whole episodes."""
-    rng, chunks = fit.rng(4), _chunks(alarm.config.episodes)
+    rng, chunks = fit.rng(4), _chunks(alarm.config.episodes, fit.core)
     parts = [
         torch.stack([alarm.statistics(tally) for tally in _tallies(fit, alarm, fit.problem, n, rng)]) for n in chunks
     ]
@@ -205,12 +205,13 @@ def _measure(fit: Fit, alarm: Alarm, places: list[tuple[float, Problem]]) -> Non
     alarm.tables.quantiles_TSJ.copy_(quantiles.permute(1, 2, 0))
     for knot, (_, problem) in enumerate(places):
         rng = fit.rng(5 + knot)
-        ends = [list(_tallies(fit, alarm, problem, n, rng))[-1].lowest for n in _chunks(alarm.config.ranked)]
+        ends = [list(_tallies(fit, alarm, problem, n, rng))[-1].lowest for n in _chunks(alarm.config.ranked, fit.core)]
         alarm.tables.lowest_KR[knot] = torch.cat(ends).sort().values
 
 
-def _chunks(total: int) -> list[int]:
-    return [min(CHUNK, total - begin) for begin in range(0, total, CHUNK)]
+def _chunks(total: int, core: Core) -> list[int]:
+    most = min(CHUNK, core.most_at_once)
+    return [min(most, total - begin) for begin in range(0, total, most)]
 
 
 def _knots(problem: Problem, knots: int) -> list[tuple[float, Problem]]:

@@ -109,8 +109,9 @@ def diagnose(agent: CoreAgent, problem: Problem, episodes: int, seed: int) -> Di
     rng = torch.Generator().manual_seed(seed)
     ends: list[_End] = []
     ways: list[tuple[Tensor, Tensor, Tensor]] = []
-    for begin in range(0, episodes, CHUNK):
-        hidden = HiddenTasks.draw(problem, min(CHUNK, episodes - begin), rng)
+    chunk = min(CHUNK, agent.most_at_once)
+    for begin in range(0, episodes, chunk):
+        hidden = HiddenTasks.draw(problem, min(chunk, episodes - begin), rng)
         end, way = _play(agent, hidden, rng)
         ends.append(end)
         ways.append(way)

@@ -107,10 +107,10 @@ class Study:
         self, episodes: int, seed: int, scale: float, costs: tuple[float, ...] = (), problem: Problem | None = None
     ) -> Records:
         """``record`` on fresh tasks, a chunk at a time."""
-        rng = torch.Generator().manual_seed(seed)
+        rng, chunk = torch.Generator().manual_seed(seed), min(self.chunk, self.core.most_at_once)
         parts = []
-        for begin in range(0, episodes, self.chunk):
-            hidden = HiddenTasks.draw(problem or self.problem, min(self.chunk, episodes - begin), rng)
+        for begin in range(0, episodes, chunk):
+            hidden = HiddenTasks.draw(problem or self.problem, min(chunk, episodes - begin), rng)
             parts.append(record(self.core, hidden, self.epsilons, scale, rng, costs, self.minimum_time))
         loss, context, confidence, bellman = zip(*parts, strict=True)
         return Records(

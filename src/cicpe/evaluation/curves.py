@@ -57,7 +57,7 @@ def record_beliefs(agent: Agent, problem: Problem, episodes: int, steps: int, se
     """Plays fresh tasks for ``steps`` queries each (at most the horizon), past every stop, a chunk at a time."""
     if episodes < 1 or steps < 0:
         raise InvalidInput("episodes, steps", (episodes, steps), "at least one episode, and no negative steps")
-    rng = torch.Generator().manual_seed(seed)
+    rng, chunk = torch.Generator().manual_seed(seed), min(chunk, agent.most_at_once)
     parts = []
     for begin in range(0, episodes, chunk):
         hidden = HiddenTasks.draw(problem, min(chunk, episodes - begin), rng)

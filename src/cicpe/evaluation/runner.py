@@ -31,8 +31,11 @@ class Outcomes(NamedTuple):
 
 def run_episodes(agent: Agent, hidden: HiddenTasks, rng: Generator) -> Outcomes:
     """Plays every task to its stop or to the horizon; ended episodes cost nothing more."""
+    n, most = len(hidden), agent.most_at_once
+    if n > most:
+        parts = [torch.arange(begin, min(n, begin + most)) for begin in range(0, n, most)]
+        return join_outcomes([run_episodes(agent, hidden.select(part), rng) for part in parts])
     began = time.perf_counter()
-    n = len(hidden)
     queries = torch.full((n,), agent.horizon)
     confidence = torch.zeros(n)
     stopped = torch.zeros(n, dtype=torch.bool)
