@@ -16,6 +16,7 @@ from cicpe import zoo
 from cicpe.agents.core import Core
 from cicpe.agents.function_core import FunctionCore
 from cicpe.agents.likelihood import fit_likelihood
+from cicpe.agents.network_core import NetworkCore
 from cicpe.agents.particle_core import ParticleCore
 from cicpe.agents.processes import fit_processes
 from cicpe.certification.alarm_fit import KNOTS
@@ -366,15 +367,15 @@ def fit_alarm(model: Model, *, seed: int = 2, episodes: int | None = None, ranke
     Takes about a minute for networks, which stay as they are. Particles and functions predict by themselves, but play
     slowly: fewer episodes are ranked.
     """
-    particles, functions = (isinstance(model.core, kind) for kind in (ParticleCore, FunctionCore))
+    slow = not isinstance(model.core, NetworkCore)
     alarm = fit_alarm_to(
         model.core,
         model.problem,
         scale=model.calibration.scale,
         epsilon=model.calibration.epsilons[0],
-        episodes=episodes or (256 if particles else 1024 if functions else 4096),
-        ranked=ranked or (199 if particles or functions else 999),
-        knots=1 if particles else KNOTS,
+        episodes=episodes or (256 if slow else 4096),
+        ranked=ranked or (199 if slow else 999),
+        knots=1 if slow else KNOTS,
         seed=seed,
     )
     return replace(model, alarm=alarm)
