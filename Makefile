@@ -21,7 +21,7 @@ READY :=
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test test-slow check format bench bench-recipes train-zoo results clean
+.PHONY: help venv demo test test-slow check format bench bench-recipes train-zoo results copper clean
 
 help:
 	@echo "make demo           train an agent from scratch, deploy it, watch a session (about three minutes)"
@@ -33,6 +33,7 @@ help:
 	@echo "make bench-recipes  race the recipes against each other"
 	@echo "make train-zoo      train the models of the zoo anew (the minutes in scripts/results.py)"
 	@echo "make results        measure the zoo and write the pages and figures of docs/results"
+	@echo "make copper         train and measure on the copper survey (after cicpe data fit)"
 	@echo "make venv           only make the virtual environment ($(VENV))"
 	@echo "make clean          remove the virtual environment and the caches"
 
@@ -81,9 +82,14 @@ results: $(READY)
 	$(BIN)/python scripts/trust.py
 	$(BIN)/python benchmarks/actors.py
 	$(BIN)/python scripts/comparisons.py
+	$(BIN)/python scripts/references.py
 	$(BIN)/python benchmarks/value_against_argmax.py
 	$(BIN)/python scripts/figures.py
 	$(BIN)/python scripts/results.py readme
+
+# Needs the fitted fields (cicpe data fit FOLDER); about two hours on one core.
+copper: $(READY)
+	set -e; for part in train measure baselines variations; do $(BIN)/python scripts/copper.py $$part; done
 
 clean:
 	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis
