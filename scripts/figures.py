@@ -20,21 +20,25 @@ import torch
 from matplotlib.figure import Figure
 
 import cicpe
+from cicpe import zoo
 from cicpe.certification.robustness import robustness
+from cicpe.data.places import DataError
 from cicpe.evaluation.curves import record_beliefs, reliability, spread, survival
 from cicpe.evaluation.evaluate import evaluate_agent
 from cicpe.plots.ackley import Reach, plot_ackley_ranges
 from cicpe.plots.bands import plot_spread, plot_survival
 from cicpe.plots.heat import plot_robustness
+from cicpe.plots.maps import plot_maps
 from cicpe.plots.methods import plot_methods
 from cicpe.plots.query_space import plot_paths, plot_planes
 from cicpe.plots.reliability import AtTheStop, plot_reliability
 from cicpe.plots.style import png
 from cicpe.plots.trajectory import plot_trajectory
 from cicpe.problems.ackley import DECAY, FREQUENCY, Ackley, AckleyTask
+from cicpe.problems.geochem import Geochem
 from cicpe.reporting.comparison_page import method_of, read_comparison
 from cicpe.reporting.measure import play_examples
-from cicpe.reporting.model_page import path_queries, plane, robustness_panels
+from cicpe.reporting.model_page import map_of, path_queries, plane, robustness_panels
 
 ROOT = Path(__file__).parent.parent
 IMAGES, RESULTS = ROOT / "docs" / "images", ROOT / "docs" / "results"
@@ -127,6 +131,38 @@ def paths_figure() -> Drawn:
     return Drawn(figure, f"Four functions and the queries made of them, not chosen (seeds {SEED} to {SEED + 3}).")
 
 
+def copper_figure(epsilon: float = 0.2) -> Drawn | None:
+    """Held-out regions of split 0, the first three of each group by name."""
+    places = ROOT / "runs" / "copper" / "distance-0", zoo.folder("geochem-2d")
+    place = next((path for path in places if (path / "config.json").exists()), None)
+    if place is None:
+        print("copper-maps: skipped, there is no model (python scripts/copper.py train)")
+        return None
+    model = cicpe.load(place)
+    agent, family = model.agent(epsilon, DELTA), model.problem
+    if not isinstance(family, Geochem) or family.regions != "train":
+        print(f"copper-maps: skipped, {place.name} has no held-out regions")
+        return None
+    try:
+        entries = family.as_surveyed("held-out").entries
+    except DataError as error:
+        print(f"copper-maps: skipped, {error}")
+        return None
+    maps = []
+    clear, other = ([entry for entry in entries if entry.resolvable == group][:3] for group in (True, False))
+    for entry in clear + other:
+        (example,) = play_examples(agent, family.as_surveyed([entry.name]), 1, SEED)
+        maps.append(map_of(example, epsilon, entry.name))
+    title = (
+        f"copper, split {family.split}: epsilon {epsilon:g}, delta {DELTA:g}; resolvable regions above, others below"
+    )
+    caption = (
+        f"Regions that the agent has never seen, the first three of each group by name (n = 1 each, seed {SEED}); with "
+        '"all" queries made it was truncated at the horizon. Values are standard scores of log copper, from the lowest to the highest of each region.'
+    )
+    return Drawn(plot_maps(maps, (0.0, 0.0), (1.0, 1.0), names=("east", "north"), title=title), caption)
+
+
 def robustness_figure(name: str) -> Drawn:
     epsilon, noise = (HARDEST | BESIDES)[name]
     _, agent, problem = played(name, epsilon, noise)
@@ -186,7 +222,7 @@ def largest(dim: int, decay: float, frequency: float, tasks: int, slopes: int = 
     return float((1 - Ackley(dim).value(task, query)).view(slopes, tasks).amax(dim=0).mean())
 
 
-FIGURES: dict[str, Callable[[], Drawn]] = {
+FIGURES: dict[str, Callable[[], Drawn | None]] = {
     "comparison-binary-search-6d": lambda: compared("binary-search-6d"),
     "comparison-best-arm-5d": lambda: compared("best-arm-5d"),
     "comparison-gp-max-1d": lambda: compared("gp-max-1d"),
@@ -195,6 +231,7 @@ FIGURES: dict[str, Callable[[], Drawn]] = {
     "trajectory": trajectory_figure,
     "query-plane": planes_figure,
     "gp-paths": paths_figure,
+    "copper-maps": copper_figure,
     "reliability": reliability_figure,
     "robustness-binary-search-6d": lambda: robustness_figure("binary-search-6d"),
     "robustness-gp-max-1d": lambda: robustness_figure("gp-max-1d"),
@@ -228,6 +265,8 @@ def main() -> None:
     for name in args.names or FIGURES:
         began = time.process_time()
         drawn = FIGURES[name]()
+        if drawn is None:
+            continue
         (IMAGES / f"{name}.png").write_bytes(png(drawn.figure))
         captions[name] = drawn.caption
         print(f"{name}: {time.process_time() - began:.1f} s", flush=True)

@@ -240,8 +240,18 @@ def test_a_report_refuses_options_that_it_cannot_take(run: Run, tmp_path: Path) 
     comparison = tmp_path / "run.json"
     comparison.write_text("{}")
     assert_refused(run("report", comparison, "--option", "a=1", "--out", tmp_path / "p"), "option", "comparison")
-    particles = run("report", "ackley-3d", "--option", "noise=0.05", "--out", tmp_path / "p")
-    assert_refused(particles, "option = 'noise = 0.05'", "particles")
+    assert not (tmp_path / "p").exists()
+
+
+def test_a_report_plays_at_the_noise_that_is_asked_for(run: Run, search: Path, tmp_path: Path) -> None:
+    asked = ["--epsilon", 0.9, "--delta", 0.4, "--episodes", 100, "--json"]
+    option, flag = (
+        run("report", search, *asked, "--out", tmp_path / "p", *noise).json
+        for noise in (["--option", "noise=0.06"], ["--noise", 0.06])
+    )
+    assert (option["noise"], flag["noise"]) == (0.06, 0.06)
+    assert option["mean_queries"] == flag["mean_queries"]
+    assert run("report", search, *asked, "--out", tmp_path / "p").json["noise"] == 0.1
 
 
 def test_a_moved_family_is_named_with_its_options(run: Run, own: Path, family: str, tmp_path: Path) -> None:

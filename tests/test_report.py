@@ -14,7 +14,10 @@ from scipy.stats import beta
 import cicpe
 from cicpe.cli.main import main
 from cicpe.evaluation.curves import Beliefs, record_beliefs, reliability, spread, survival
-from cicpe.reporting.measure import default_setting, training_curves
+from cicpe.plots.style import Array
+from cicpe.problems import HiddenTasks, Problem, make_problem
+from cicpe.problems.ackley import Ackley
+from cicpe.reporting.measure import SIDE, default_setting, field_of, training_curves
 from cicpe.reporting.model_page import model_report
 from cicpe.reporting.page import Report
 
@@ -219,3 +222,67 @@ def test_a_training_log_is_read(tmp_path: Path) -> None:
     assert curves is not None
     assert (curves.minutes.tolist(), curves.accuracy.tolist(), list(curves.losses)) == ([2.0], [0.9], ["inference"])
     np.testing.assert_allclose(curves.losses["inference"], 1 / (np.arange(10) + 1))
+
+
+def one(problem: Problem) -> HiddenTasks:
+    return HiddenTasks.draw(problem, 1, torch.Generator().manual_seed(3))
+
+
+def test_a_task_in_the_plane_is_a_field_without_noise() -> None:
+    problem = Ackley(2, noise=0.3)
+    hidden = one(problem)
+    field = field_of(hidden)
+    assert field is not None
+    best: Array = np.stack(np.unravel_index([field.value.argmax(), field.loss.argmin()], (SIDE, SIDE)), axis=1)
+    grid = np.linspace(-1, 1, SIDE)
+    for first, second in best:  # the first coordinate is the first index
+        np.testing.assert_allclose([grid[first], grid[second]], hidden.target[0], atol=0.02)
+    place = torch.tensor([[grid[10], grid[70]]], dtype=torch.float32)
+    assert field.value[10, 70] == pytest.approx(float(problem.value(hidden.task, place)), abs=1e-5)
+    assert field.loss[10, 70] == pytest.approx(float(hidden.loss(place)), abs=1e-5)
+
+
+class Coin(cicpe.Problem):
+    """Its noise is its own affair: it cannot be left out."""
+
+    query_space = answer_space = cicpe.Box([0.0, 0.0], [1.0, 1.0])
+
+    def sample(self, n: int, rng: torch.Generator) -> torch.Tensor:
+        return torch.rand((n, 2), generator=rng)
+
+    def observe(self, task: torch.Tensor, query: torch.Tensor, rng: torch.Generator) -> torch.Tensor:
+        return (torch.rand(len(query), generator=rng) < 0.5).float()
+
+    def target(self, task: torch.Tensor) -> torch.Tensor:
+        return task
+
+
+@pytest.mark.parametrize(
+    "problem",
+    [
+        Coin(),
+        Ackley(3),
+        make_problem("binary-search", dim=2),
+        make_problem("gp-max", dim=2),
+        make_problem("gp-argmax"),
+        make_problem("best-arm", dim=2),
+    ],
+    ids=lambda problem: type(problem).__name__,
+)
+def test_what_is_no_field_is_not_drawn_as_one(problem: Problem) -> None:
+    assert field_of(one(problem)) is None
+
+
+def test_a_report_of_a_search_in_the_plane_has_maps(tmp_path: Path) -> None:
+    """And the tasks are those of the problem that was given."""
+    settings = {"epsilon": 1.2, "updates": 3, "calibration_episodes": 128}
+    model = cicpe.train(Ackley(2), recipe="fast", **settings)  # type: ignore[arg-type]
+    other = Ackley(2, noise=0.03)
+    setting = default_setting(model, None, 0.4, None, episodes=20, seed=0, problem=other)
+    assert (setting.noise, default_setting(model, None, 0.4, None, 20, 0).noise) == (0.03, 0.1)
+    report = model_report(model, "plane", setting, tmp_path, problem=other)
+    page = report.html()
+    assert "Hidden fields and the queries made of them" in page
+    assert outside(page) == []
+    expected = cicpe.evaluate(model, epsilon=1.2, delta=0.4, episodes=20, problem=other)
+    assert report.numbers["mean_queries"] == expected.mean_queries

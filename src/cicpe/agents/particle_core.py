@@ -39,7 +39,7 @@ from cicpe.networks.base import Config
 from cicpe.problems import Problem, Task
 from cicpe.spaces import Space
 
-EPISODES = 8
+EPISODES = 16
 """How many are looked at together: what fits a cache."""
 
 

@@ -91,7 +91,8 @@ def weights(cloud: Cloud) -> Float[Tensor, "batch particle"]:
 def effective_size(log_weight_BN: Float[Tensor, "batch particle"]) -> Float[Tensor, " batch"]:
     """(sum w)^2 / sum w^2, between 1 and the number of particles."""
     weight_BN = torch.exp(log_weight_BN - log_weight_BN.amax(dim=-1, keepdim=True))
-    return (weight_BN.sum(dim=-1) / torch.linalg.vector_norm(weight_BN, dim=-1)).square()
+    length_B: Tensor = torch.linalg.vector_norm(weight_BN, dim=-1)
+    return (weight_BN.sum(dim=-1) / length_B).square()
 
 
 def tempering_step(
@@ -102,7 +103,8 @@ def tempering_step(
 
     def holds(power_B: Tensor) -> Tensor:
         weight_BN = (relative_BN * power_B[:, None]).exp_()
-        return weight_BN.sum(dim=-1) >= math.sqrt(floor) * torch.linalg.vector_norm(weight_BN, dim=-1)
+        length_B: Tensor = torch.linalg.vector_norm(weight_BN, dim=-1)
+        return weight_BN.sum(dim=-1) >= math.sqrt(floor) * length_B
 
     enough = holds(left_B)
     if bool(enough.all()):
@@ -179,10 +181,11 @@ def reflect(unit: Float[Tensor, "*batch parameter"]) -> Float[Tensor, "*batch pa
 class Draws(NamedTuple):
     """The random numbers of one move of n particles, which all episodes share."""
 
-    order: Int[Tensor, " particle"]
-    """Neighbours in it make a difference."""
+    one: Int[Tensor, " particle"]
+    two: Int[Tensor, " particle"]
+    """Particles that a particle may move along the difference of."""
     along: Float[Tensor, " particle"]
-    """How far to go along the difference, in units of the episode's scale."""
+    """How far along it, in units of the episode's scale."""
     jump: Float[Tensor, " particle"]
     """The same, whatever the scale."""
     walk: Float[Tensor, " particle"]
@@ -197,29 +200,39 @@ class Draws(NamedTuple):
     """What a gain is compared with."""
 
 
-def draw_moves(model: Model, n: int, p: int, moves: int, global_share: float, rng: Generator) -> list[Draws]:
-    """Random numbers for several moves."""
-    kind, length, whole, part, jump, uniform = torch.rand((6, moves, n), generator=rng)
+def draw_move(model: Model, n: int, global_share: float, rng: Generator) -> Draws:
+    """Random numbers for a move. Thresholds were chosen for this sequence of them, which a change would replace."""
+    p = len(model.half_P)
+    kind = torch.rand(n, generator=rng)
+    length = torch.exp(math.log(0.1) * torch.rand(n, generator=rng)) * 1.5
+    one, two = (torch.randperm(n, generator=rng) for _ in range(2))
     # Half of the moves change every coordinate, half a random part of them.
-    share = torch.where(whole < 0.5, 1.0, part.clamp_min(1 / p))
-    moved = (torch.rand((p, moves, n), generator=rng) < share).float()
-    scale = 1.5 * 2.38 * torch.exp(math.log(0.1) * length) / moved.sum(dim=0).clamp_min(1.0).sqrt()
+    share = torch.where(torch.rand(n, generator=rng) < 0.5, 1.0, torch.rand(n, generator=rng).clamp_min(1 / p))
+    moved_PN = (share > torch.rand((n, p), generator=rng).T).float()
+    noise_NP = torch.randn((n, p), generator=rng)
+    scale = length * 2.38 / moved_PN.sum(dim=0).clamp_min(1.0).sqrt()
     # Along differences, some of them as long as the difference itself; otherwise, and a hundredth as far, walks.
-    is_along, is_jump = kind < 0.65, jump < 0.15
-    along = torch.where(is_along & ~is_jump, scale / math.sqrt(2), 0.0)
-    walk = torch.where(is_along, 0.01 * scale, scale)
-    noise = torch.randn((p, moves, n), generator=rng)
+    is_along = kind < 0.65
+    is_jump = is_along & (torch.rand(n, generator=rng) < 0.15)
     fresh = kind > 1 - global_share
-    prior = model.prior(int(fresh.sum()), rng).T.split(fresh.sum(dim=-1).tolist(), dim=-1)
-    columns = (along, (is_along & is_jump).float(), walk, noise.unbind(1), moved.unbind(1), fresh, prior, uniform.log())
-    return [Draws(torch.randperm(n, generator=rng), *column) for column in zip(*columns, strict=True)]
+    return Draws(
+        one=one,
+        two=two,
+        along=torch.where(is_along & ~is_jump, scale / math.sqrt(2), 0.0),
+        jump=is_jump.float(),
+        walk=torch.where(is_along, 0.01 * scale, scale),
+        noise_PN=noise_NP.T,
+        moved_PN=moved_PN.contiguous(),
+        fresh=fresh,
+        prior_PF=model.prior(n, rng)[fresh].T,
+        log_uniform=torch.rand(n, generator=rng).log(),
+    )
 
 
 def _candidates(unit_PBN: Tensor, root_PBP: Tensor, scale_B: Tensor, draws: Draws) -> Tensor:
     """One proposed move a particle."""
-    shuffled_PBN = unit_PBN.gather(2, draws.order.expand_as(unit_PBN))
-    step_PBN = shuffled_PBN.roll(1, dims=-1).sub_(shuffled_PBN)
-    step_PBN.mul_(torch.addcmul(draws.jump, scale_B[:, None], draws.along))
+    one, two = (unit_PBN.gather(2, index.expand_as(unit_PBN)) for index in (draws.one, draws.two))
+    step_PBN = one.sub_(two).mul_(torch.addcmul(draws.jump, scale_B[:, None], draws.along))
     step_PBN.addcmul_(root_PBP @ draws.noise_PN, scale_B[:, None] * draws.walk).mul_(draws.moved_PN[:, None])
     proposed_PBN = reflect(step_PBN.add_(unit_PBN))
     proposed_PBN[:, :, draws.fresh] = draws.prior_PF[:, None]
@@ -297,7 +310,7 @@ def settle(
         gain_B = torch.logsumexp(log_weight, dim=-1) - math.log(log_weight.shape[-1])
         live = _at(live, resample(log_weight, n, rng))._replace(log_evidence_B=live.log_evidence_B + gain_B)
         phi_B = torch.where(delta_B >= left_B, 1.0, phi_B + delta_B)
-        draws = draw_moves(model, n, live.unit_BNP.shape[-1], moves, global_share, rng)
+        draws = [draw_move(model, n, global_share, rng) for _ in range(moves)]
         parts = portions(live, model.rows // (n * live.query_BTQ.shape[1]))
         live = trees.concatenate([move(model, part, phi_B[some], draws) for some, part in parts])
         done = live if done is None else replace_episodes(done, active, live)

@@ -196,11 +196,12 @@ def path_queries(example: Example, epsilon: float) -> PathQueries:
 
 
 def map_of(example: Example, epsilon: float, name: str = "") -> Map:
-    """An episode on a field, up to its stop."""
+    """An episode on a field, up to its stop; one that was truncated has made all the queries that it may."""
     trace, field = example.trace, example.field
     assert field is not None
     stop = trace.stop_time
-    title = f"{stop} queries, loss {trace.loss:.3f}"
+    ended = f"{stop} queries" if trace.stopped else f"all {stop} queries"
+    title = f"{ended}, loss {trace.loss:.3f}\nconfidence {trace.confidence[stop]:.2f}"
     return Map(
         field=field.value,
         loss=field.loss,
