@@ -288,6 +288,7 @@ def test_particles_foresee_by_themselves() -> None:
         for name, world in {"prior": problem, "flipped": SignFlips(problem, 1.0)}.items():
             fit = alarm_fit.Fit(core, world, 0.0, 0.2, 17)
             *_, tally = alarm_fit._tallies(fit, alarm, world, 100, fit.rng(0))
-            share[name] = float((alarm.p_value(tally) <= DOUBTFUL).float().mean())
-    assert share["prior"] < 0.15
-    assert share["flipped"] > 0.5
+            # With 199 ranked episodes of so small a sampler, the least p-value there can be is about DOUBTFUL.
+            share[name] = float((alarm.p_value(tally) <= 2 * DOUBTFUL).float().mean())
+    assert share["prior"] < 0.25
+    assert share["flipped"] > 0.75

@@ -143,8 +143,11 @@ def log_likelihoods(
     value_BTN = model.log_likelihood(model.task(parameter, context), query, observation).view(batch, end - first, n)
     is_settled_BT = torch.arange(first, end) < cloud.settled_B[:, None]
     kind_B2T = torch.stack([is_settled_BT, ~is_settled_BT], dim=1).float()
-    # What is impossible (or NaN) at one step is so in both sums: zero times infinity is NaN.
-    found_B2N = (kind_B2T @ value_BTN).nan_to_num_(nan=IMPOSSIBLE, posinf=-IMPOSSIBLE, neginf=IMPOSSIBLE)
+    found_B2N = kind_B2T @ value_BTN
+    if not bool(found_B2N.isfinite().all()):
+        # Zero times infinity is NaN, and what is impossible at a settled step may be likely at the others.
+        value_BTN = value_BTN.nan_to_num(nan=IMPOSSIBLE, posinf=-IMPOSSIBLE, neginf=IMPOSSIBLE)
+        found_B2N = (kind_B2T @ value_BTN).clamp(IMPOSSIBLE, -IMPOSSIBLE)
     return found_B2N.transpose(0, 1)
 
 

@@ -71,9 +71,10 @@ class Ackley(Problem):
     def value(self, task: AckleyTask, query: Float[Tensor, "*n dim"]) -> Float[Tensor, " *n"]:
         """The noiseless observation, 1 - 2 F(query - theta*) / Z; it is 1 at the minimiser and less elsewhere."""
         # In place, a coordinate at a time: most of what particles cost is this, and memory is slower than arithmetic.
-        u = query[..., 0] - task.target[..., 0]
-        square, ripple = torch.zeros_like(u), torch.zeros_like(u)
-        for q, t in zip(query.unbind(dim=-1), task.target.unbind(dim=-1), strict=True):
+        (q, t), *others = zip(query.unbind(dim=-1), task.target.unbind(dim=-1), strict=True)
+        u = q - t
+        square, ripple = u * u, (task.frequency * u).cos_()
+        for q, t in others:
             torch.sub(q, t, out=u)
             square.addcmul_(u, u)
             ripple.add_(u.mul_(task.frequency).cos_())
