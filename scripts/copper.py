@@ -361,7 +361,8 @@ def page() -> str:
     ):
         if found.get(f"ours-{setting}"):
             epsilons = GAP if setting == "value-gap" else EPSILONS
-            lines += ["", f"## The {setting} setting", "", text + " Two splits.", ""]
+            splits = ", ".join(str(split) for split in sorted({row["split"] for row in found[f"ours-{setting}"]}))
+            lines += ["", f"## The {setting} setting", "", f"{text} Of split {splits} alone.", ""]
             lines += ours_lines(found[f"ours-{setting}"], epsilons)
     if found.get("variations"):
         lines += [
