@@ -643,3 +643,38 @@ def test_a_real_region_is_fitted_as_exact_regression_would() -> None:
     best = np.exp(minimize(exact, np.log([0.5, 0.5, 0.8, 0.8]), method="L-BFGS-B").x)
     found = [*field.kernel.lengthscale.tolist(), float(field.kernel.signal), float(field.noise)]
     assert found == pytest.approx(best, rel=0.02)
+
+
+# The zoo's agent on other fields than those that it learned from.
+
+SURVEYED = ["--option", "regions=all", "--option", "draws=0", "--option", "twins=0", "--option", "augment=[]"]
+OTHERS = ["--option", "fields=copper", *SURVEYED]
+
+
+def test_a_report_has_maps_of_the_fields_that_are_asked_for(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["report", "geochem-2d", "--out", str(tmp_path), "--episodes", "2", *OTHERS, "--json"]
+    assert main(words) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["options"]["regions"], found["options"]["fields"]) == ("all", "copper")
+    assert "Hidden fields and the queries made of them" in (tmp_path / "index.html").read_text()
+    assert (tmp_path / "examples.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_model_that_is_named_is_compared(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["compare", "geochem", *OTHERS, "--epsilon", "0.2", "--episodes", "2", "--methods", "cicpe", "--json"]
+    assert main([*words, "--model", "geochem-2d"]) == 0
+    assert [row["method"] for row in json.loads(capsys.readouterr().out)["rows"]] == ["geochem-2d"]
+    assert main(words) == 2
+    assert "needs a model of the zoo" in capsys.readouterr().err
+
+
+def test_fields_that_are_not_here_are_said_to_be_missing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """These are of another survey than the zoo's; and then there are none at all."""
+    words = ["report", "geochem-2d", "--out", str(tmp_path / "page"), "--episodes", "2"]
+    assert main(words) == 2
+    assert "made from other data" in capsys.readouterr().err
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("CICPE_CACHE", str(tmp_path))
+        assert main(words) == 2
+    assert "Make them from a survey: cicpe data fit" in capsys.readouterr().err
+    assert not (tmp_path / "page").exists()

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 import torch
+from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from torch import Generator, Tensor
@@ -23,7 +24,7 @@ from cicpe.plots.methods import Method, plot_methods
 from cicpe.plots.query_space import PathQueries, Plane, plot_paths, plot_planes
 from cicpe.plots.reliability import AtTheStop, plot_reliability
 from cicpe.plots.scaling import Scaling, Slope, plot_scaling
-from cicpe.plots.style import INK, svg
+from cicpe.plots.style import INK, THEME, svg
 from cicpe.plots.training import plot_training
 from cicpe.plots.trajectory import plot_trajectory
 from cicpe.problems import HiddenTasks
@@ -264,6 +265,14 @@ def test_maps_side_by_side_have_colours_of_their_own(count: int, shape: tuple[in
     assert limits == [(0.0, 2.0 * (i + 1)) for i in range(count)]
     assert [label.get_text() for label in bar.get_yticklabels()] == ["lowest", "highest"]
     assert "http" not in svg(figure)
+
+
+def test_numbers_stay_dark_on_their_light_discs_whatever_the_page() -> None:
+    panel = plot_map(a_map(3), (0.0, 0.0), (2.0, 1.0)).axes[0]
+    for text in panel.texts:
+        box = text.get_bbox_patch()
+        assert box is not None
+        assert not {text.get_color(), to_hex(box.get_facecolor())} & set(THEME)
 
 
 @pytest.mark.filterwarnings("error")

@@ -271,18 +271,3 @@ class Coin(cicpe.Problem):
 )
 def test_what_is_no_field_is_not_drawn_as_one(problem: Problem) -> None:
     assert field_of(one(problem)) is None
-
-
-def test_a_report_of_a_search_in_the_plane_has_maps(tmp_path: Path) -> None:
-    """And the tasks are those of the problem that was given."""
-    settings = {"epsilon": 1.2, "updates": 3, "calibration_episodes": 128}
-    model = cicpe.train(Ackley(2), recipe="fast", **settings)  # type: ignore[arg-type]
-    other = Ackley(2, noise=0.03)
-    setting = default_setting(model, None, 0.4, None, episodes=20, seed=0, problem=other)
-    assert (setting.noise, default_setting(model, None, 0.4, None, 20, 0).noise) == (0.03, 0.1)
-    report = model_report(model, "plane", setting, tmp_path, problem=other)
-    page = report.html()
-    assert "Hidden fields and the queries made of them" in page
-    assert outside(page) == []
-    expected = cicpe.evaluate(model, epsilon=1.2, delta=0.4, episodes=20, problem=other)
-    assert report.numbers["mean_queries"] == expected.mean_queries

@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patheffects import AbstractPathEffect, withStroke
 
-from cicpe.plots.style import COLOURS, GREY, INK, Array, dress, new_figure, styled
+from cicpe.plots.style import COLOURS, INK, Array, dress, new_figure, styled
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -16,8 +16,10 @@ if TYPE_CHECKING:
 
 FIELD = "cividis"
 """Reads the same with and without colour blindness, and in grey; orange and pink stand out on all of it."""
-TARGET, ANSWER, LIGHT = COLOURS[1], COLOURS[3], "#fefefe"
-EDGE: list[AbstractPathEffect] = [withStroke(linewidth=2.6, foreground=INK)]
+TARGET, ANSWER = COLOURS[1], COLOURS[3]
+DARK, LIGHT = "#111111", "#fefefe"
+"""On the field, whose colours do not follow the page: nor do these."""
+EDGE: list[AbstractPathEffect] = [withStroke(linewidth=2.6, foreground=DARK)]
 """A dark line below a light one: seen on any colour of the field."""
 COLUMNS = 3
 """Panels in a row, at most."""
@@ -112,8 +114,8 @@ def _draw(panel: "Axes", episode: Map, low: tuple[float, float], high: tuple[flo
         edge = panel.contour(*axes, episode.loss.T, levels=[episode.epsilon], colors=[LIGHT], linewidths=1.3)
         edge.set_path_effects(EDGE)
     for number, (x, y) in enumerate(episode.query, start=1):
-        disc = {"boxstyle": "circle,pad=0.22", "facecolor": LIGHT, "edgecolor": INK, "linewidth": 0.5}
-        panel.text(x, y, str(number), ha="center", va="center", fontsize=size, color=INK, bbox=disc, zorder=3)
+        disc = {"boxstyle": "circle,pad=0.22", "facecolor": LIGHT, "edgecolor": DARK, "linewidth": 0.5}
+        panel.text(x, y, str(number), ha="center", va="center", fontsize=size, color=DARK, bbox=disc, zorder=3)
     panel.plot(*episode.target, **_mark("*", TARGET, 2.0 * size), zorder=4, clip_on=False)
     panel.plot(*episode.answer, **_mark("X", ANSWER, 1.3 * size), zorder=5, clip_on=False)
     panel.set_title(episode.title)
@@ -137,10 +139,10 @@ def _plain(bar: Any) -> None:
 
 def _legend(figure: Figure) -> None:
     handles = [
-        Line2D([], [], marker="o", markersize=8, markerfacecolor=LIGHT, markeredgecolor=INK, linestyle="none"),
+        Line2D([], [], marker="o", markersize=8, markerfacecolor=LIGHT, markeredgecolor=DARK, linestyle="none"),
         Line2D([], [], **_mark("X", ANSWER, 9)),
         Line2D([], [], **_mark("*", TARGET, 13)),
         Line2D([], [], color=LIGHT, linewidth=1.3, path_effects=EDGE),
     ]
     labels = ["query, by number", "answer", "target", "answers within epsilon"]
-    figure.legend(handles, labels, loc="outside lower center", ncols=4, labelcolor=GREY)
+    figure.legend(handles, labels, loc="outside lower center", ncols=4)
