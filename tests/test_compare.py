@@ -107,7 +107,7 @@ def test_a_model_that_is_named_plays_other_tasks_of_its_family() -> None:
     assert (named.budget, named.budget_from) == (found.budget, "the mean of mine, rounded up")
     for other, words in (
         (BestArm(10, 0.01), "query_space"),
-        (make_problem("gp-max", noise=0.05), "problem gp-max"),
+        (make_problem("gp-max", noise=0.05), "a model of gp-max"),
         (BestArm(5, 0.5), "trained for"),
     ):
         with pytest.raises(InvalidInput, match=words):

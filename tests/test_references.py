@@ -8,11 +8,11 @@ from scipy import integrate
 from torch import Tensor
 
 from cicpe.agents.base import Agent
+from cicpe.agents.windows import best_window
 from cicpe.baselines.base import History
 from cicpe.baselines.references.conjugate import ConjugateRegression
 from cicpe.baselines.references.gp_grid import GPGrid
 from cicpe.baselines.references.grid import CELLS, GridPosterior, success
-from cicpe.baselines.windows import best_window
 from cicpe.baselines.wrappers import StopAt
 from cicpe.certification.any_agent import choose_threshold
 from cicpe.errors import InvalidInput

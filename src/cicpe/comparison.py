@@ -213,25 +213,16 @@ def _same_family(problem: Problem, about: dict[str, Any]) -> bool:
 
 def _given(model: Model, hidden: HiddenTasks, epsilon: float, delta: float) -> CoreAgent:
     """A model that was asked for: tasks of its family may have other options, but not another shape."""
-    about, problem = model.description, hidden.problem
-    found = {
-        "problem": spec_of(problem).name,
-        "query_space": problem.query_space.to_json(),
-        "answer_space": problem.answer_space.to_json(),
-        "observation_dim": problem.observation_dim,
-        "context_names": tuple(problem.context_names),
-    }
-    for name, value in found.items():
-        if value != getattr(about, name):
-            raise InvalidInput("model", about.problem, f"one with {name} {value}; it has {getattr(about, name)}")
+    name, theirs = spec_of(hidden.problem).name, model.description.problem
+    misfit = f"a model of {name}" if name != theirs else model.misfit(hidden.problem)
+    if misfit is not None:
+        raise InvalidInput("model", theirs, misfit)
     return _agent(model, hidden, epsilon, delta)
 
 
 def _agent(model: Model, hidden: HiddenTasks, epsilon: float, delta: float) -> CoreAgent:
     """The model's agent, if it was trained for the context of these tasks."""
-    for name, values in zip(model.description.context_names, hidden.context.unbind(dim=1), strict=True):
-        for value in (values.min(), values.max()):
-            model.check_context(name, float(value))
+    model.check_contexts(hidden.context)
     return model.agent(epsilon, delta)
 
 

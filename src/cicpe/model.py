@@ -16,6 +16,7 @@ from pydantic import Field, ValidationError, field_validator, model_validator
 from safetensors import SafetensorError
 from safetensors.torch import load as load_tensors
 from safetensors.torch import save as save_tensors
+from torch import Tensor
 
 from cicpe._version import __version__
 from cicpe.agents.actors import make_actor
@@ -182,6 +183,25 @@ class Model:
         if "noise" in self.description.context_names:
             self.check_context("noise", noise)
         return family.with_noise(noise)
+
+    def misfit(self, problem: Problem) -> str | None:
+        """In what the shape of a problem's tasks is not that of the model's own, in words; None where it is."""
+        found = {
+            "query_space": problem.query_space.to_json(),
+            "answer_space": problem.answer_space.to_json(),
+            "observation_dim": problem.observation_dim,
+            "context_names": tuple(problem.context_names),
+        }
+        for name, value in found.items():
+            if value != getattr(self.description, name):
+                return f"the model needs {name} {getattr(self.description, name)}, this has {value}"
+        return None
+
+    def check_contexts(self, context: Tensor) -> None:
+        """Refuses tasks of which one has a context that the model was not trained for."""
+        for name, values in zip(self.description.context_names, context.unbind(dim=1), strict=True):
+            for value in (values.min(), values.max()):
+                self.check_context(name, float(value))
 
     def check_context(self, name: str, value: float) -> None:
         """Refuses a context outside the range that the model was trained and calibrated for."""

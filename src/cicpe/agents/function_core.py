@@ -25,11 +25,13 @@ from torch import Generator, Tensor
 from cicpe.agents.core import Core, Look
 from cicpe.agents.lookahead import score_queries
 from cicpe.agents.processes import Processes
+from cicpe.agents.recommendation import weighted_std
+from cicpe.agents.windows import best_window
 from cicpe.errors import InvalidInput
 from cicpe.networks.base import Config
 from cicpe.spaces import Space
 
-CHUNK = 8
+CHUNK = 16
 """Episodes that are looked at together: more, and their functions leave the processor's cache."""
 AGREED = 0.1
 """Share of the query space within which two peaks count as one, where the loss is no distance."""
@@ -66,7 +68,7 @@ class FunctionConfig(Config):
 
 
 class FunctionState(NamedTuple):
-    """Histories, and the posterior of every kind: whitened rows on the lattice, and what was observed in them."""
+    """Histories, and the posterior of every kind: the root of its covariance, and what was observed in units of it."""
 
     context_BC: Float[Tensor, "batch context"]
     place_BTQ: Float[Tensor, "batch step query"]
@@ -75,7 +77,6 @@ class FunctionState(NamedTuple):
     """The lattice points about each query, and their shares of it."""
     corner_share_BTC: Float[Tensor, "batch step corner"]
     root_BJTT: Float[Tensor, "batch kind step step"]
-    rows_BJTG: Float[Tensor, "batch kind step lattice"]
     white_BJT: Float[Tensor, "batch kind step"]
     log_evidence_BJ: Float[Tensor, "batch kind"]
 
@@ -102,8 +103,8 @@ class FunctionCore(Core):
     aim: float = 0.1
     """The epsilon that queries are chosen for."""
     has_go_values: bool = False
-    most_at_once: int = 256
-    """Episodes: a history takes a hundred kilobytes a query."""
+    most_at_once: int = 512
+    """Episodes: a history of fifty queries takes half a megabyte."""
 
     def __post_init__(self) -> None:
         if self.query_space.dim not in SIDE:
@@ -165,7 +166,6 @@ class FunctionCore(Core):
             corner_BTC=empty(0, corners).long(),
             corner_share_BTC=empty(0, corners),
             root_BJTT=empty(kinds, 0, 0),
-            rows_BJTG=empty(kinds, 0, len(self.lattice_GQ)).float(),
             white_BJT=empty(kinds, 0),
             log_evidence_BJ=empty(kinds),
         )
@@ -177,9 +177,6 @@ class FunctionCore(Core):
         place_B1Q = self.query_space.to_unit(query).double()[:, None]
         value_B = p.standard(observation[:, 0])
         mean_BJ, along_BJT, std_BJ = self._at(state, place_B1Q)
-        cross_BJG = p.covariance(place_B1Q, self.lattice_GQ)[:, :, 0]
-        explained = torch.einsum("bjt,bjtg->bjg", along_BJT.float(), state.rows_BJTG)
-        row_BJG = (cross_BJG.float() - explained) / std_BJ[..., None].float()
         white_BJ = (value_B[:, None] - mean_BJ) / std_BJ
         steps = state.place_BTQ.shape[1]
         root = torch.zeros(*std_BJ.shape, steps + 1, steps + 1, dtype=torch.float64)
@@ -194,7 +191,6 @@ class FunctionCore(Core):
             torch.cat([state.corner_BTC, corner], dim=1),
             torch.cat([state.corner_share_BTC, share], dim=1),
             root,
-            torch.cat([state.rows_BJTG, row_BJG[:, :, None]], dim=2),
             torch.cat([state.white_BJT, white_BJ[..., None]], dim=2),
             state.log_evidence_BJ - white_BJ.square() / 2 - std_BJ.log(),
         )
@@ -240,8 +236,7 @@ class FunctionCore(Core):
 
     def draw(self, state: FunctionState) -> Draws:
         """Functions from the posterior; a group of them for every part of the kinds' shares."""
-        config, p = self.config, self.processes
-        groups, each = config.groups, config.functions // config.groups
+        groups, each = self.config.groups, self.config.functions // self.config.groups
         share_BJ = self.shares(state)
         ladder = (torch.arange(groups, dtype=torch.float64) + 0.5) / groups
         kind_BA = torch.searchsorted(share_BJ.cumsum(dim=-1), ladder.repeat(len(share_BJ), 1)).clamp_max(
@@ -250,22 +245,36 @@ class FunctionCore(Core):
         count_BJ = torch.zeros_like(share_BJ).scatter_add_(1, kind_BA, torch.ones_like(kind_BA, dtype=torch.float64))
         weight_BA = (share_BJ / count_BJ.clamp_min(1)).gather(1, kind_BA)
         weight_BN = (weight_BA / weight_BA.sum(dim=1, keepdim=True)).repeat_interleave(each, dim=1) / each
-        batch, steps = state.value_BT.shape
         number_AE = torch.arange(groups * each).view(groups, each)
         value_BAEG = self.prior_JNG[kind_BA[..., None], number_AE]
-        if steps:
-            rows = torch.arange(batch)[:, None]
-            near_BAET = state.corner_BTC.view(batch, 1, 1, -1).expand(-1, groups, each, -1)
-            seen_BAETC = value_BAEG.gather(3, near_BAET).view(batch, groups, each, steps, -1).double()
-            seen_BAET = torch.einsum("baetc,btc->baet", seen_BAETC, state.corner_share_BTC)
-            noise_BA11 = p.noise(state.context_BC).gather(1, kind_BA)[..., None, None]
-            wrong_BAET = state.value_BT[:, None, None] - seen_BAET - noise_BA11 * self.noise_NT[number_AE, :steps]
-            white_BATE = torch.linalg.solve_triangular(state.root_BJTT[rows, kind_BA], wrong_BAET.mT, upper=False)
-            moves = white_BATE.mT.float().flatten(0, 1), state.rows_BJTG[rows, kind_BA].flatten(0, 1)
-            value_BAEG = value_BAEG.flatten(0, 1).baddbmm_(*moves).view_as(value_BAEG)
+        if state.value_BT.shape[1]:
+            self._condition(value_BAEG, state, kind_BA, number_AE)
         value_BNG = value_BAEG.flatten(1, 2)
-        height, peak = value_BNG.max(dim=-1)
-        return Draws(value_BNG, weight_BN.float(), peak, height)
+        peak_BN = torch.from_numpy(value_BNG.numpy().argmax(axis=-1))  # torch's is far slower
+        return Draws(value_BNG, weight_BN.float(), peak_BN, value_BNG.gather(2, peak_BN[..., None])[..., 0])
+
+    def _condition(self, value_BAEG: Tensor, state: FunctionState, kind_BA: Tensor, number_AE: Tensor) -> None:
+        """Moves draws from the prior, in place, by what they get wrong of the history."""
+        (batch, groups, each, size), steps, p = value_BAEG.shape, state.value_BT.shape[1], self.processes
+        near_BAET = state.corner_BTC.view(batch, 1, 1, -1).expand(-1, groups, each, -1)
+        seen_BAETC = value_BAEG.gather(3, near_BAET).view(batch, groups, each, steps, -1).double()
+        seen_BAET = torch.einsum("baetc,btc->baet", seen_BAETC, state.corner_share_BTC)
+        noise_BA11 = p.noise(state.context_BC).gather(1, kind_BA)[..., None, None]
+        wrong_BAET = state.value_BT[:, None, None] - seen_BAET - noise_BA11 * self.noise_NT[number_AE, :steps]
+        root_BATT = state.root_BJTT[torch.arange(batch)[:, None], kind_BA]
+        white_BATE = torch.linalg.solve_triangular(root_BATT, wrong_BAET.mT, upper=False)
+        # Groups of one kind stand together: what a history says about the lattice is computed once for them.
+        pair_P, groups_P = torch.unique_consecutive(
+            (torch.arange(batch)[:, None] * p.kinds + kind_BA).flatten(), return_counts=True
+        )
+        episode_P, kind_P = pair_P // p.kinds, pair_P % p.kinds
+        cross_PTG = p.covariance_of(kind_P, state.place_BTQ[episode_P], self.lattice_GQ)
+        rows_PTG = torch.linalg.solve_triangular(state.root_BJTT[episode_P, kind_P], cross_PTG, upper=False).float()
+        spans = (groups_P * each).tolist()
+        value_PNG = torch.split(value_BAEG.view(-1, size), spans)
+        white_PNT = torch.split(white_BATE.mT.float().reshape(-1, steps), spans)
+        for value_NG, white_NT, rows_TG in zip(value_PNG, white_PNT, rows_PTG, strict=True):
+            value_NG.addmm_(white_NT, rows_TG)
 
     # --- what follows from it ---------------------------------------------------------------------
 
@@ -287,8 +296,7 @@ class FunctionCore(Core):
             answers = [self._recommend(draws, epsilon) for epsilon in epsilons]
             recommendation, confidence = (torch.stack(side, dim=1) for side in zip(*answers, strict=True))
             target = self._targets(draws)
-            mean = (draws.weight_BN[..., None] * target).sum(dim=1, keepdim=True)
-            std = (draws.weight_BN[..., None] * (target - mean).square()).sum(dim=1).clamp_min(0).sqrt()
+            std = weighted_std(draws.weight_BN, target)
             parts.append((self._query(some, draws, target, rng), recommendation, confidence, std))
         query, recommendation, confidence, std = (torch.cat(column) for column in zip(*parts, strict=True))
         time = torch.full((batch,), state.place_BTQ.shape[1])
@@ -303,7 +311,8 @@ class FunctionCore(Core):
 
     def _recommend(self, draws: Draws, epsilon: float) -> tuple[Tensor, Tensor]:
         if self.config.answer == "height":
-            return self._best_window(self._targets(draws)[..., 0], draws.weight_BN, epsilon)
+            middle, confidence = best_window(self._targets(draws)[..., 0], draws.weight_BN, epsilon)
+            return self.answer_space.project(middle[:, None]), confidence.clamp(0, 1)
         # Among answers that succeed on as many functions, the one that does so with room to spare.
         if self.config.loss == "gap":
             room_BNG = 1 - (draws.height_BN[..., None] - draws.value_BNG) * (self.processes.spread.float() / epsilon)
@@ -318,16 +327,6 @@ class FunctionCore(Core):
         else:
             success_BN = self.answer_space.distance(answer_BX[:, None], self.places_GQ[draws.peak_BN]) <= epsilon
         return answer_BX, (draws.weight_BN * success_BN).sum(dim=1).clamp(0, 1)
-
-    def _best_window(self, target_BN: Tensor, weight_BN: Tensor, epsilon: float) -> tuple[Tensor, Tensor]:
-        """The middle of the window of twice epsilon with the most mass: one such window begins at a draw."""
-        above = target_BN[:, None] - target_BN[:, :, None]
-        inside_BNN = (above >= 0) & (above <= 2 * epsilon)
-        confidence, first = torch.einsum("bkn,bn->bk", inside_BNN.float(), weight_BN).max(dim=1)
-        rows = torch.arange(len(first))
-        width = torch.where(inside_BNN[rows, first], above[rows, first], 0.0).amax(dim=1)
-        answer = target_BN[rows, first] + width / 2
-        return self.answer_space.project(answer[:, None]), confidence.clamp(0, 1)
 
     def _merits(self, epsilon: float) -> Float[Tensor, "lattice lattice"]:
         """Of an answer, for every place that the peak may have."""

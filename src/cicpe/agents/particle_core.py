@@ -20,7 +20,7 @@ from cicpe import trees
 from cicpe.agents.core import Core, Look
 from cicpe.agents.likelihood import LearnedLikelihood
 from cicpe.agents.lookahead import QueryRule, candidate_queries, score_queries
-from cicpe.agents.recommendation import View, recommend
+from cicpe.agents.recommendation import View, recommend, weighted_std
 from cicpe.agents.smc import (
     IMPOSSIBLE,
     Cloud,
@@ -144,13 +144,8 @@ class ParticleCore(Core):
             log_prior=problem.log_prior,
             task=problem.from_parameters,
             log_likelihood=self.learned or problem.log_likelihood,
-            broadcasts=self.learned is None and self._broadcasts,
+            broadcasts=self.learned is None and self.problem.broadcasts,
         )
-
-    @property
-    def _broadcasts(self) -> bool:
-        """Whether the problem takes any leading dimensions that broadcast in the place of n."""
-        return bool(getattr(self.problem, "broadcasts", False))
 
     @cached_property
     def prior_draws(self) -> tuple[Float[Tensor, "draw parameter"], Float[Tensor, " draw"]]:
@@ -262,10 +257,8 @@ class ParticleCore(Core):
         """Query, recommendations and confidences an epsilon, and spread of the target, with the episode first."""
         answer_EBX, confidence_EB = recommend(self.problem, view, (self.aim, *epsilons), self.task)
         query = self._query(view, answer_EBX[0], rng)
-        weight_BN1 = view.weight_BN[..., None]
-        mean = (weight_BN1 * view.target_BNX).sum(dim=1, keepdim=True)
-        variance = (weight_BN1 * (view.target_BNX - mean).square()).sum(dim=1)
-        return query, answer_EBX[1:].transpose(0, 1), confidence_EB[1:].T, variance.clamp_min(0).sqrt()
+        std = weighted_std(view.weight_BN, view.target_BNX)
+        return query, answer_EBX[1:].transpose(0, 1), confidence_EB[1:].T, std
 
     def _view(self, cloud: Cloud) -> View:
         """``particles`` weighted particles with their targets, whatever the size of the cloud."""
@@ -305,7 +298,7 @@ class ParticleCore(Core):
         (batch, m, _), k, model = unit_BMP.shape, query_BKQ.shape[1], self.model
         parameter, query, context = combinations(
             (batch, k, m),
-            not self._broadcasts,
+            not self.problem.broadcasts,
             (unit_BMP * model.half_P + model.centre_P)[:, None],
             query_BKQ[:, :, None],
             context_BC[:, None, None],

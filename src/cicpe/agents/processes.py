@@ -11,11 +11,10 @@ import time
 from typing import final
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from scipy.stats import qmc
 from torch import Tensor, nn
 
-from cicpe import trees
 from cicpe.problems import HiddenTasks, Problem
 
 KINDS = 24
@@ -79,6 +78,19 @@ class Processes(nn.Module):
         cover = torch.stack(parts, dim=-3) * amplitude + wander
         return cover if only is None else cover[..., 0, :, :]
 
+    def covariance_of(
+        self, kind_P: Int[Tensor, " p"], one_PNQ: Float[Tensor, "p n q"], two_MQ: Float[Tensor, "m q"]
+    ) -> Float[Tensor, "p n m"]:
+        """Of the functions at places of their own and at common ones, for one kind each."""
+        scale_P1Q = self.log_scale_JQ.exp()[kind_P, None]
+        apart_PNM = torch.cdist(one_PNQ / scale_P1Q, two_MQ / scale_P1Q, compute_mode="donot_use_mm_for_euclid_dist")
+        for first, shape in enumerate(SMOOTHNESS):
+            some = kind_P % len(SMOOTHNESS) == first
+            if bool(some.any()):
+                apart_PNM[some] = _correlation(apart_PNM[some], shape)
+        amplitude_P, wander_P = (log[kind_P].exp().square() for log in (self.log_amplitude_J, self.log_wander_J))
+        return apart_PNM.mul_(amplitude_P[:, None, None]).add_(wander_P[:, None, None])
+
     def noise(self, context_BC: Float[Tensor, "b context"]) -> Float[Tensor, "b kind"]:
         """Standard deviation of the noise in each context."""
         log_context = context_BC.double().clamp_min(1e-4).log()
@@ -125,7 +137,7 @@ def fit_processes(
     rng = torch.Generator().manual_seed(seed)
     hidden = HiddenTasks.draw(problem, TASKS, rng)
     rows = torch.arange(TASKS).repeat_interleave(QUERIES)
-    many = HiddenTasks(problem, trees.select(hidden.task, rows), hidden.context[rows], hidden.target[rows])
+    many = hidden.select(rows)
     query = problem.query_space.sample(len(rows), rng)
     observed = many.observe(query, rng)[:, 0].double().view(TASKS, QUERIES)
     place = problem.query_space.to_unit(query).double().view(TASKS, QUERIES, -1)

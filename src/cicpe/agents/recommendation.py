@@ -58,6 +58,15 @@ def _best(
     return answer_BKX[torch.arange(len(best)), best], confidence.clamp(0, 1)
 
 
+def weighted_std(
+    weight_BN: Float[Tensor, "batch particle"], target_BNX: Float[Tensor, "batch particle answer"]
+) -> Float[Tensor, "batch answer"]:
+    """The standard deviation of the target over weighted particles (or functions)."""
+    weight_BN1 = weight_BN[..., None]
+    mean = (weight_BN1 * target_BNX).sum(dim=1, keepdim=True)
+    return (weight_BN1 * (target_BNX - mean).square()).sum(dim=1).clamp_min(0).sqrt()
+
+
 def _within(loss: Tensor, epsilon: float) -> Tensor:
     """One where the loss is at most epsilon, else zero."""
     return torch.le(loss, epsilon, out=torch.empty_like(loss))

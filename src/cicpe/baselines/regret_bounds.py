@@ -13,6 +13,7 @@ import torch
 from torch import Generator, Tensor
 
 from cicpe.agents.base import Proposal
+from cicpe.agents.windows import best_window
 from cicpe.baselines.base import (
     History,
     HistoryAgent,
@@ -24,7 +25,6 @@ from cicpe.baselines.base import (
     seeds,
 )
 from cicpe.baselines.gp_model import fit_gp, from_cube, sobol, to_cube
-from cicpe.baselines.windows import best_window
 from cicpe.problems import Problem
 
 NEAR = 0.05

@@ -46,7 +46,9 @@ def tasks_of(model: "Model", place: str | None, pairs: Sequence[str] | None = No
 
     What is not its own has to have the shape and the context that the model was trained for.
     """
-    from cicpe.problems import make_problem
+    import torch
+
+    from cicpe.problems import HiddenTasks, make_problem
 
     about = model.description
     try:
@@ -58,10 +60,11 @@ def tasks_of(model: "Model", place: str | None, pairs: Sequence[str] | None = No
         raise InvalidInput(error.field, error.value, f"{error.allowed}; name its new place with --problem") from None
     _said_once("noise", noise, changed)
     played = Played(problem, about.problem_options | changed, changed)
-    if place is not None or changed:
-        _check_shape(model, played, place)
+    misfit = model.misfit(problem) if place is not None or changed else None
+    if misfit is not None:
+        raise InvalidInput(*(("option", played.said) if place is None else ("problem", place)), misfit)
     if changed:
-        _check_context(model, problem)
+        model.check_contexts(HiddenTasks.draw(problem, DRAWN, torch.Generator().manual_seed(0)).context)
     return played
 
 
@@ -111,29 +114,3 @@ def _json_or_text(text: str) -> Any:
 def _said_once(flag: str, value: object, options: dict[str, Any]) -> None:
     if value is not None and flag in options:
         raise InvalidInput(flag, value, f"one of --{flag} and --option {flag}=..., not both")
-
-
-def _check_shape(model: "Model", played: Played, place: str | None) -> None:
-    about, problem = model.description, played.problem
-    found = {
-        "query_space": problem.query_space.to_json(),
-        "answer_space": problem.answer_space.to_json(),
-        "observation_dim": problem.observation_dim,
-        "context_names": tuple(problem.context_names),
-    }
-    for name, value in found.items():
-        if value != getattr(about, name):
-            field, said = ("option", played.said) if place is None else ("problem", place)
-            raise InvalidInput(field, said, f"the model needs {name} {getattr(about, name)}, this has {value}")
-
-
-def _check_context(model: "Model", problem: "Problem") -> None:
-    """Refuses tasks with a context (noise, say) that the model was not trained for."""
-    import torch
-
-    from cicpe.problems import HiddenTasks
-
-    context = HiddenTasks.draw(problem, DRAWN, torch.Generator().manual_seed(0)).context
-    for name, values in zip(model.description.context_names, context.unbind(dim=1), strict=True):
-        for value in (values.min(), values.max()):
-            model.check_context(name, float(value))

@@ -50,6 +50,9 @@ class Problem(ABC):
     parameter_space: Box | None = None
     """Optional: a box that the numbers of ``parameters`` live in; None where a task is no list of numbers."""
 
+    broadcasts: bool = False
+    """Whether tasks, queries and observations may have leading dimensions that broadcast in the place of n."""
+
     @abstractmethod
     def sample(self, n: int, rng: Generator) -> Task:
         """Draws ``n`` hidden tasks from the prior."""

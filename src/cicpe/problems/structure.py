@@ -5,7 +5,6 @@ from typing import NamedTuple
 import torch
 from torch import Generator, Tensor
 
-from cicpe import trees
 from cicpe.problems.base import HiddenTasks, Problem
 
 TASKS = 64
@@ -63,7 +62,7 @@ def _pilot(problem: Problem, rng: Generator) -> tuple[HiddenTasks, Tensor, Tenso
     hidden = HiddenTasks.draw(problem, TASKS, rng)
     each = max(QUERIES, 12 * problem.query_space.dim)
     rows = torch.arange(TASKS).repeat_interleave(each)
-    many = HiddenTasks(problem, trees.select(hidden.task, rows), hidden.context[rows], hidden.target[rows])
+    many = hidden.select(rows)
     query = problem.query_space.sample(len(rows), rng)
     first, second = many.observe(query, rng), many.observe(query, rng)
     return hidden, query.view(TASKS, each, -1), first.view(TASKS, each, -1), second.view(TASKS, each, -1)

@@ -18,8 +18,8 @@ from jaxtyping import Float
 from torch import Generator, Tensor
 
 from cicpe.agents.base import Proposal
+from cicpe.agents.windows import best_window
 from cicpe.baselines.base import History, HistoryAgent
-from cicpe.baselines.windows import best_window
 from cicpe.errors import InvalidInput
 from cicpe.problems.base import Problem
 from cicpe.problems.gp_max import LENGTHSCALE, GPMax

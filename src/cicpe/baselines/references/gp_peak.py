@@ -23,7 +23,7 @@ from jaxtyping import Float, Int
 from torch import Generator, Tensor
 
 from cicpe.agents.base import Agent, Proposal
-from cicpe.baselines.windows import best_window
+from cicpe.agents.windows import best_window
 from cicpe.errors import InvalidInput
 from cicpe.problems import Problem
 from cicpe.problems.gp_argmax import GPArgmax
