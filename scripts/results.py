@@ -91,7 +91,7 @@ def calibrate(problem: str, dims: list[int]) -> None:
     torch.set_num_threads(1)
     for dim in dims:
         name = f"{problem}-{dim}d"
-        recalibrate(cicpe.load(name), seed=CALIBRATION_SEED).save(ZOO / name)
+        recalibrate(cicpe.load(name), episodes=HELD_OUT.get(problem, 32768), seed=CALIBRATION_SEED).save(ZOO / name)
 
 
 def alarm(problem: str, dims: list[int]) -> None:
