@@ -9,6 +9,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, final
 
 import torch
@@ -72,33 +73,45 @@ def _bounds(low: Sequence[float], high: Sequence[float]) -> tuple[tuple[float, .
 class _Bounded(Space):
     """What Box and Interval share: a product of closed intervals, with the Euclidean distance."""
 
-    def _limits(self) -> tuple[Tensor, Tensor]:
+    def _ends(self) -> tuple[Sequence[float], Sequence[float]]:
         raise NotImplementedError
 
+    # Made once: every query asks for them ten times.
+    @cached_property
+    def _low(self) -> Float[Tensor, " dim"]:
+        return torch.tensor(self._ends()[0])
+
+    @cached_property
+    def _high(self) -> Float[Tensor, " dim"]:
+        return torch.tensor(self._ends()[1])
+
+    @cached_property
+    def _sum(self) -> Float[Tensor, " dim"]:
+        return self._high + self._low
+
+    @cached_property
+    def _width(self) -> Float[Tensor, " dim"]:
+        return self._high - self._low
+
     def project(self, point: Float[Tensor, "*batch dim"]) -> Float[Tensor, "*batch dim"]:
-        low, high = self._limits()
-        return torch.minimum(torch.maximum(point, low.to(point)), high.to(point))
+        return torch.minimum(torch.maximum(point, self._low.to(point)), self._high.to(point))
 
     def sample(self, n: int, rng: Generator) -> Float[Tensor, "n dim"]:
-        low, high = self._limits()
-        return low + (high - low) * torch.rand((n, self.dim), generator=rng)
+        return self._low + self._width * torch.rand((n, self.dim), generator=rng)
 
     def distance(self, a: Float[Tensor, "*#batch dim"], b: Float[Tensor, "*#batch dim"]) -> Float[Tensor, "*#batch"]:
         length: Tensor = torch.linalg.vector_norm(a - b, dim=-1)
         return length
 
     def to_unit(self, point: Float[Tensor, "*batch dim"]) -> Float[Tensor, "*batch dim"]:
-        low, high = self._limits()
-        return (2 * point - (high + low).to(point)) / (high - low).to(point)
+        return (2 * point - self._sum.to(point)) / self._width.to(point)
 
     def from_unit(self, unit: Float[Tensor, "*batch dim"]) -> Float[Tensor, "*batch dim"]:
-        low, high = self._limits()
-        return (unit * (high - low).to(unit) + (high + low).to(unit)) / 2
+        return (unit * self._width.to(unit) + self._sum.to(unit)) / 2
 
     @property
     def unit_scale(self) -> Float[Tensor, " dim"]:
-        low, high = self._limits()
-        return (high - low) / 2
+        return self._width / 2
 
 
 @final
@@ -118,8 +131,8 @@ class Box(_Bounded):
     def dim(self) -> int:  # type: ignore[override]
         return len(self.low)
 
-    def _limits(self) -> tuple[Tensor, Tensor]:
-        return torch.tensor(self.low), torch.tensor(self.high)
+    def _ends(self) -> tuple[Sequence[float], Sequence[float]]:
+        return self.low, self.high
 
     def to_json(self) -> dict[str, Any]:
         return {"kind": "box", "low": list(self.low), "high": list(self.high)}
@@ -139,8 +152,8 @@ class Interval(_Bounded):
         object.__setattr__(self, "low", low)
         object.__setattr__(self, "high", high)
 
-    def _limits(self) -> tuple[Tensor, Tensor]:
-        return torch.tensor([self.low]), torch.tensor([self.high])
+    def _ends(self) -> tuple[Sequence[float], Sequence[float]]:
+        return [self.low], [self.high]
 
     def to_json(self) -> dict[str, Any]:
         return {"kind": "interval", "low": self.low, "high": self.high}
