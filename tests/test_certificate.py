@@ -3,7 +3,6 @@
 import json
 import math
 import shutil
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -26,12 +25,12 @@ from cicpe.certification.certificate import (
 )
 from cicpe.certification.certify import calibration_sha256, certify, certify_checkpoint, stream_seed
 from cicpe.certification.martingale import back_loaded_budgets
-from cicpe.cli.main import main
 from cicpe.errors import InvalidInput, ModelError
 from cicpe.evaluation.evaluate import evaluate_agent
 from cicpe.problems import Problem
 from cicpe.problems.binary_search import BinarySearch
 from cicpe.problems.gp_max import GPMax
+from commands import Run
 from profile_agents import ProfileAgent, Revealed, constant
 
 ALPHA = 0.05
@@ -219,17 +218,12 @@ def test_a_damaged_file_is_refused(tmp_path: Path, damage: str) -> None:
 
 KEYS = {"certified", "success_lower_bound", "episodes_used", "alpha", "log_martingale", "epsilon", "delta", "stop"}
 NAME = "binary-search-6d"
-Run = Callable[..., tuple[int, str, str]]
 
 
 @pytest.fixture
-def run(capsys: pytest.CaptureFixture[str]) -> Run:
-    def in_process(*arguments: object) -> tuple[int, str, str]:
-        capsys.readouterr()
-        code = main(["certify", *map(str, arguments)])
-        return (code, *capsys.readouterr())
-
-    return in_process
+def run(run: Run) -> Run:
+    """``cicpe certify``."""
+    return lambda *words: run("certify", *words)
 
 
 @pytest.fixture

@@ -7,9 +7,8 @@ import resource
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 
@@ -20,6 +19,7 @@ from cicpe.cli.arguments import one_or_two, spread_ranges
 from cicpe.cli.main import main
 from cicpe.errors import InvalidInput
 from cicpe.model import Model
+from commands import Done, Run, assert_refused
 
 TRAIN = ["train", "binary-search", "--dim", "1", "--noise", "0.05", "0.1", "--epsilon", "0.5", "0.9", "--updates", "6"]
 TRAIN += ["--calibration-episodes", "256"]
@@ -29,44 +29,12 @@ EVALUATE_KEYS = [
 ]
 
 
-class Done(NamedTuple):
-    """How a command ended."""
-
-    code: int
-    out: str
-    err: str
-
-
-Run = Callable[..., Done]
-
-
-@pytest.fixture
-def run(capsys: pytest.CaptureFixture[str]) -> Run:
-    def in_process(*arguments: object) -> Done:
-        capsys.readouterr()
-        code = main([str(argument) for argument in arguments])
-        return Done(code, *capsys.readouterr())
-
-    return in_process
-
-
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A model that has hardly been trained, for epsilons so large that it is reliable all the same."""
     out = tmp_path_factory.mktemp("models") / "tiny"
     assert main([*TRAIN, "--out", str(out)]) == 0
     return out
-
-
-def assert_refused(done: Done, *words: str) -> None:
-    """Bad input: exit code 2, nothing on standard output, one line that holds every word, no traceback."""
-    assert done.code == 2, done
-    assert done.out == ""
-    message = done.err.splitlines()[-1]
-    assert message.startswith("error: ")
-    assert "Traceback" not in done.err
-    for word in words:
-        assert word in message
 
 
 # --- starting ---------------------------------------------------------------------------------------

@@ -4,32 +4,14 @@ import json
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
 
 import pytest
 
-from cicpe.cli.main import main
 from cicpe.cli.session_view import gauge, strip
+from commands import Run
 
 NEW = ["session", "new", "binary-search-6d", "--epsilon", "0.2", "--delta", "0.1"]
-
-
-class Done(NamedTuple):
-    """How a command ended."""
-
-    code: int
-    out: str
-    err: str
-
-    @property
-    def json(self) -> dict[str, Any]:
-        document: dict[str, Any] = json.loads(self.out)
-        return document
-
-
-Run = Callable[..., Done]
 
 
 @pytest.fixture(autouse=True)
@@ -39,16 +21,6 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     return tmp_path
-
-
-@pytest.fixture
-def run(capsys: pytest.CaptureFixture[str]) -> Run:
-    def in_process(*words: object) -> Done:
-        capsys.readouterr()
-        code = main([str(word) for word in words])
-        return Done(code, *capsys.readouterr())
-
-    return in_process
 
 
 @pytest.fixture

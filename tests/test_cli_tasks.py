@@ -1,9 +1,8 @@
 """``--option``: options of a problem where it is made, and other tasks than its own for a model."""
 
 import json
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -13,6 +12,7 @@ import cicpe
 from cicpe.certification.certificate import read_ledger
 from cicpe.cli.main import main
 from cicpe.cli.tasks import _json_or_text, read_options, tasks_of
+from commands import Run, assert_refused
 
 FAMILY = """
 import torch
@@ -40,39 +40,6 @@ class Point(cicpe.Problem):
 """
 TRAIN = ["--updates", "3", "--calibration-episodes", "128"]
 ASKED = ["--epsilon", "0.45", "--delta", "0.4", "--episodes", "200"]
-
-
-class Done(NamedTuple):
-    """How a command ended."""
-
-    code: int
-    out: str
-    err: str
-
-    @property
-    def json(self) -> Any:
-        return json.loads(self.out)
-
-
-Run = Callable[..., Done]
-
-
-@pytest.fixture
-def run(capsys: pytest.CaptureFixture[str]) -> Run:
-    def in_process(*arguments: object) -> Done:
-        capsys.readouterr()
-        code = main([str(argument) for argument in arguments])
-        return Done(code, *capsys.readouterr())
-
-    return in_process
-
-
-def assert_refused(done: Done, *words: str) -> None:
-    assert (done.code, done.out) == (2, "")
-    message = done.err.splitlines()[-1]
-    assert message.startswith("error: ")
-    for word in words:
-        assert word in message
 
 
 @pytest.fixture(scope="module")

@@ -1,7 +1,6 @@
 """Comparisons: common tasks and noise, the rows, and the command."""
 
 import json
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import pytest
@@ -10,12 +9,12 @@ from torch import Generator, Tensor
 
 import cicpe
 from cicpe.agents.base import Agent, Proposal
-from cicpe.cli.main import main
 from cicpe.comparison import compare, names
 from cicpe.errors import InvalidInput
 from cicpe.evaluation.compare import CommonTasks, play_with_common_noise
 from cicpe.problems import HiddenTasks, make_problem
 from cicpe.problems.best_arm import BestArm
+from commands import Run
 
 ROW = [*("method", "accuracy", "accuracy_ci", "mean_queries", "mean_queries_ci", "seconds_per_query")]
 
@@ -152,25 +151,10 @@ def test_a_budget_is_needed_where_nothing_says_it() -> None:
         compare(make_problem("ackley", dim=2, noise=0.3), epsilon=0.37, methods=["tpe"], tasks=2)
 
 
-class Done(NamedTuple):
-    code: int
-    out: str
-    err: str
-
-
-@pytest.fixture
-def run(capsys: pytest.CaptureFixture[str]) -> Callable[..., Done]:
-    def in_process(*arguments: str) -> Done:
-        capsys.readouterr()
-        return Done(main(arguments), *capsys.readouterr())
-
-    return in_process
-
-
 BEST_ARM = ["compare", "best-arm", "--dim", "5", "--epsilon", "0.02", "--noise", "0.01"]
 
 
-def test_the_command_prints_json(run: Callable[..., Done]) -> None:
+def test_the_command_prints_json(run: Run) -> None:
     done = run(*BEST_ARM, "--methods", "cicpe,track-and-stop", "--episodes", "60", "--json")
     assert done.code == 0
     result = json.loads(done.out)
@@ -184,7 +168,7 @@ def test_the_command_prints_json(run: Callable[..., Done]) -> None:
     assert "track-and-stop: 60 tasks" in done.err
 
 
-def test_the_command_prints_a_table(run: Callable[..., Done]) -> None:
+def test_the_command_prints_a_table(run: Run) -> None:
     done = run(*BEST_ARM, "--methods", "track-and-stop,tpe", "--episodes", "20", "--budget", "9")
     assert done.code == 0
     assert "budget of methods that cannot stop: 9 (as given)" in done.out
@@ -192,14 +176,14 @@ def test_the_command_prints_a_table(run: Callable[..., Done]) -> None:
     assert "1.000" in done.out
 
 
-def test_slow_methods_play_fewer_tasks(run: Callable[..., Done]) -> None:
+def test_slow_methods_play_fewer_tasks(run: Run) -> None:
     where = ["compare", "ackley", "--dim", "2", "--epsilon", "0.2", "--noise", "0.1", "--budget", "2"]
     done = run(*where, "--methods", "tpe", "--json")
     assert json.loads(done.out)["rows"][0]["tasks"] == 300
     assert "tpe: 300 tasks" in done.err
 
 
-def test_the_command_refuses_unknown_methods(run: Callable[..., Done]) -> None:
+def test_the_command_refuses_unknown_methods(run: Run) -> None:
     done = run(*BEST_ARM, "--methods", "magic")
     assert done.code == 2
     assert done.out == ""

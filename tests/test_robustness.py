@@ -3,7 +3,6 @@
 import json
 import math
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +13,6 @@ from scipy.stats import kstest
 
 from cicpe import zoo
 from cicpe.certification.robustness import GRID, RobustnessCell, measure_training_prior, robustness
-from cicpe.cli.main import main
 from cicpe.errors import InvalidInput
 from cicpe.evaluation.shift import ByParameters, ByRank, prior_shift
 from cicpe.problems import Problem
@@ -22,6 +20,7 @@ from cicpe.problems.ackley import Ackley
 from cicpe.problems.best_arm import BestArm
 from cicpe.problems.binary_search import BinarySearch
 from cicpe.problems.gp_max import LENGTHSCALE, GPMax
+from commands import Run
 from profile_agents import ProfileAgent, Revealed, RevealedWithParameters, constant
 
 ALPHA = 1e-3
@@ -206,18 +205,13 @@ def test_the_same_seed_gives_the_same_grid() -> None:
 
 # --- the command ------------------------------------------------------------------------------------
 
-Run = Callable[..., tuple[int, str, str]]
 ASK = ("--epsilon", 0.2, "--delta", 0.1)
 
 
 @pytest.fixture
-def run(capsys: pytest.CaptureFixture[str]) -> Run:
-    def in_process(*arguments: object) -> tuple[int, str, str]:
-        capsys.readouterr()
-        code = main(["robustness", *map(str, arguments)])
-        return (code, *capsys.readouterr())
-
-    return in_process
+def run(run: Run) -> Run:
+    """``cicpe robustness``."""
+    return lambda *words: run("robustness", *words)
 
 
 def test_the_command_gives_the_grid_as_json(run: Run) -> None:

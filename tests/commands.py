@@ -1,0 +1,32 @@
+"""Commands of ``cicpe`` in tests: how one ended, and how a refusal looks. The fixture ``run`` is in conftest.py."""
+
+import json
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+
+class Done(NamedTuple):
+    """How a command ended."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        """What it printed."""
+        return json.loads(self.out)
+
+
+Run = Callable[..., Done]
+
+
+def assert_refused(done: Done, *words: str) -> None:
+    """Bad input: exit code 2, nothing on standard output, one line that holds every word, no traceback."""
+    assert done.code == 2, done
+    assert done.out == ""
+    message = done.err.splitlines()[-1]
+    assert message.startswith("error: ")
+    assert "Traceback" not in done.err
+    for word in words:
+        assert word in message
