@@ -26,7 +26,7 @@ FAMILIES: dict[str, dict[str, Any]] = {
     "binary-search": {"dim": 6, "updates": 1200, "actors": (*PAPER, "search")},
     "best-arm": {"dim": 5, "updates": 400, "actors": (*PAPER, "ucb")},
     "ackley": {"dim": 3, "updates": 1000, "actors": PAPER},
-    "gp-max": {"dim": 1, "updates": 250, "actors": ("td3", "uniform", "fts", "ucb", "search")},
+    "gp-max": {"dim": 1, "updates": 400, "actors": ("td3", "uniform", "fts", "ucb")},
 }
 EPISODES, SEED = 2000, 30_000
 
