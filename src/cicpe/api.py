@@ -23,7 +23,7 @@ from cicpe.certification.alarm_fit import KNOTS
 from cicpe.certification.alarm_fit import fit_alarm as fit_alarm_to
 from cicpe.certification.calibration import Calibration, StopName
 from cicpe.certification.certificate import LEDGER, append_certificate
-from cicpe.certification.thresholds import calibrate
+from cicpe.certification.thresholds import calibrate, pilot
 from cicpe.errors import InvalidInput
 from cicpe.evaluation.evaluate import Evaluation, evaluate_agent
 from cicpe.inspection import Inspector, Wanted
@@ -39,6 +39,12 @@ from cicpe.training.schedule import Budget
 CHECKPOINT = "checkpoint.safetensors"
 FUNCTION_EPISODES = 8192
 """The most calibration episodes of a belief over functions, which takes milliseconds a query."""
+FUNCTION_LEAST = 1 / 32
+"""Share of them that is played whatever the budget."""
+FEW = 32
+"""Episodes of a pilot, where one takes a good part of a second."""
+FINE = 1000
+"""Calibration episodes that a short budget is to have room for; else the horizon is cut to what is needed."""
 CALIBRATION_SHARE = 0.1
 """Share of a budget in minutes that is kept for calibration."""
 
@@ -155,7 +161,11 @@ class _Run:
     def model(self, made: "_Made", episodes: int, seconds: float | None) -> Model:
         """Calibrates what training gave, and describes it."""
         problem, spec, began = self.problem, spec_of(self.problem), time.perf_counter()
-        calibration = _calibrated(made.core, problem, self.config, made.cost, episodes, self.seed + 1_000_003, seconds)
+        core, seed = made.core, self.seed + 1_000_003
+        if isinstance(core, FunctionCore) and seconds is not None:
+            core = _within(core, problem, self.config.epsilon[0], seconds, seed)
+            seconds -= time.perf_counter() - began
+        calibration = _calibrated(core, problem, self.config, made.cost, episodes, seed, seconds)
         context = HiddenTasks.draw(problem, 4096, torch.Generator().manual_seed(self.seed)).context
         description = Description(
             problem=spec.name,
@@ -169,13 +179,13 @@ class _Run:
             context_high=tuple(context.amax(dim=0).tolist()),
             recipe=self.recipe,
             training=self.config,
-            horizon=made.core.horizon,
+            horizon=core.horizon,
             seed=self.seed,
             minutes=(made.seconds + time.perf_counter() - began) / 60,
             updates=made.updates,
             threads=torch.get_num_threads(),
         )
-        return Model(made.core, description, calibration)
+        return Model(core, description, calibration)
 
 
 def _inspector(
@@ -224,6 +234,12 @@ def _fitted(problem: Problem, config: ParticleTraining | FunctionTraining, budge
             learned = fit_likelihood(problem, limit, seed, hidden=config.hidden, updates=budget.updates)
         core = ParticleCore(problem, config.horizon, config.particles, config.aim, learned)
     return _Made(core, None, updates, time.perf_counter() - began)
+
+
+def _within(core: FunctionCore, problem: Problem, epsilon: float, seconds: float, seed: int) -> FunctionCore:
+    """The same belief with a shorter horizon, where the time is short and the last queries are worth nothing."""
+    needs = pilot(core, problem, epsilon, FEW, seed + 4)
+    return core if seconds > FINE * needs.seconds else replace(core, horizon=needs.queries)
 
 
 def _trained(
@@ -319,7 +335,17 @@ def _calibrated(
     """Stop thresholds for what a configuration was trained for."""
     if isinstance(config, FunctionTraining):
         some = min(episodes, FUNCTION_EPISODES)
-        return calibrate(core, problem, config.epsilon, episodes=some, seed=seed, seconds=seconds, points=5)
+        return calibrate(
+            core,
+            problem,
+            config.epsilon,
+            episodes=some,
+            seed=seed,
+            seconds=seconds,
+            points=5,
+            chunk=2048 if seconds is None else FEW,
+            least=FUNCTION_LEAST,
+        )
     if isinstance(config, ParticleTraining):
         # An episode takes a second, not a millisecond: fewer of them, at fewer knots.
         return calibrate(

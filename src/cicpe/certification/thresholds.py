@@ -38,6 +38,8 @@ SURE = 0.9995
 """Confidence at which an episode need not be played on: no threshold that matters is above."""
 PILOT = 512
 """Episodes that are played to see how many a budget affords."""
+SLACK = 0.04
+"""Accuracy that a pilot of a few episodes does not tell from none."""
 BELLMAN_SHARE = 0.125
 """Share of the episodes on which the Bellman rule is recorded: it takes a network pass a cost."""
 
@@ -118,6 +120,27 @@ class Study:
         )
 
 
+class Needs(NamedTuple):
+    """What a pilot shows of a core."""
+
+    queries: int
+    """After which no more is gained, with some to spare; at most the horizon."""
+    seconds: float
+    """Of an episode to the horizon."""
+
+
+def pilot(core: Core, problem: Problem, epsilon: float, episodes: int, seed: int) -> Needs:
+    """Plays a few episodes: how many queries are enough for one epsilon, and how long do they take?"""
+    began = time.perf_counter()
+    rng = torch.Generator().manual_seed(seed)
+    records = record(core, HiddenTasks.draw(problem, episodes, rng), (epsilon,), 0.0, rng)
+    seconds = (time.perf_counter() - began) / episodes
+    accuracy = (records.loss[0] <= epsilon).double().mean(dim=0)
+    short = (accuracy < accuracy.max() - SLACK).nonzero()
+    enough = int(short[-1]) + 1 if len(short) else 1
+    return Needs(min(core.horizon, math.ceil(1.5 * enough)), seconds)
+
+
 def calibrate(
     core: Core,
     problem: Problem,
@@ -157,11 +180,11 @@ def calibrate(
     study = Study(core, problem, epsilons, minimum_time, chunk)
     scale = _best_scale(study, scales, seed + 1)
     if seconds is not None:
-        pilot, tried = time.perf_counter(), min(PILOT, chunk)
+        start, tried = time.perf_counter(), min(PILOT, chunk)
         study.play(tried, seed + 3, scale)
         now = time.perf_counter()
         # The Bellman rule adds about two thirds.
-        each = (1.0 if cost is None else 1.67) * (now - pilot) / tried
+        each = (1.0 if cost is None else 1.67) * (now - start) / tried
         affordable = int((seconds - (now - began)) / each)
         episodes = min(episodes, max(int(least * episodes), affordable))
     by_confidence = _by_knot(study, episodes, seed, scale, (), knots)
