@@ -81,15 +81,16 @@ results: $(READY)
 	set -e; for family in $(FAMILIES); do $(BIN)/python scripts/results.py page $$family; done
 	$(BIN)/python scripts/trust.py
 	$(BIN)/python benchmarks/actors.py
+	$(BIN)/python benchmarks/particles.py --table
 	$(BIN)/python scripts/comparisons.py
 	$(BIN)/python scripts/references.py
 	$(BIN)/python benchmarks/value_against_argmax.py
 	$(BIN)/python scripts/figures.py
 	$(BIN)/python scripts/results.py readme
 
-# Needs the fitted fields (cicpe data fit FOLDER); about two hours on one core.
+# Needs the fitted fields (cicpe data fit FOLDER); about three hours on one core.
 copper: $(READY)
-	set -e; for part in train measure baselines variations; do $(BIN)/python scripts/copper.py $$part; done
+	set -e; for part in train "train --kinds distance --seed 1" measure baselines variations zoo trust; do $(BIN)/python scripts/copper.py $$part; done
 
 clean:
 	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis
