@@ -25,8 +25,8 @@ PAPER = ("ts", "ttps", "td3", "uniform")
 FAMILIES: dict[str, dict[str, Any]] = {
     "binary-search": {"dim": 6, "updates": 1200, "actors": (*PAPER, "search")},
     "best-arm": {"dim": 5, "updates": 400, "actors": (*PAPER, "ucb")},
-    "ackley": {"dim": 3, "updates": 1000, "actors": PAPER},
-    "gp-max": {"dim": 1, "updates": 400, "actors": ("td3", "uniform", "fts", "ucb")},
+    "ackley": {"dim": 3, "updates": 600, "actors": PAPER},
+    "gp-max": {"dim": 1, "updates": 300, "actors": ("td3", "uniform", "fts", "ucb")},
 }
 EPISODES, SEED = 2000, 30_000
 

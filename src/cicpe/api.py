@@ -161,11 +161,11 @@ class _Run:
     def model(self, made: "_Made", episodes: int, seconds: float | None) -> Model:
         """Calibrates what training gave, and describes it."""
         problem, spec, began = self.problem, spec_of(self.problem), time.perf_counter()
-        core, seed = made.core, self.seed + 1_000_003
+        core, seed, each = made.core, self.seed + 1_000_003, None
         if isinstance(core, FunctionCore) and seconds is not None:
-            core = _within(core, problem, self.config.epsilon[0], seconds, seed)
+            core, each = _within(core, problem, self.config.epsilon[0], seconds, seed)
             seconds -= time.perf_counter() - began
-        calibration = _calibrated(core, problem, self.config, made.cost, episodes, seed, seconds)
+        calibration = _calibrated(core, problem, self.config, made.cost, episodes, seed, seconds, each)
         context = HiddenTasks.draw(problem, 4096, torch.Generator().manual_seed(self.seed)).context
         description = Description(
             problem=spec.name,
@@ -236,10 +236,17 @@ def _fitted(problem: Problem, config: ParticleTraining | FunctionTraining, budge
     return _Made(core, None, updates, time.perf_counter() - began)
 
 
-def _within(core: FunctionCore, problem: Problem, epsilon: float, seconds: float, seed: int) -> FunctionCore:
-    """The same belief with a shorter horizon, where the time is short and the last queries are worth nothing."""
+def _within(
+    core: FunctionCore, problem: Problem, epsilon: float, seconds: float, seed: int
+) -> tuple[FunctionCore, float]:
+    """The same belief, with a shorter horizon where the time is short and the last queries are worth nothing.
+
+    And about how many seconds an episode of it takes.
+    """
     needs = pilot(core, problem, epsilon, FEW, seed + 4)
-    return core if seconds > FINE * needs.seconds else replace(core, horizon=needs.queries)
+    if seconds > FINE * needs.seconds:
+        return core, needs.seconds
+    return replace(core, horizon=needs.queries), needs.seconds * needs.queries / core.horizon
 
 
 def _trained(
@@ -331,6 +338,7 @@ def _calibrated(
     episodes: int,
     seed: int,
     seconds: float | None,
+    each: float | None = None,
 ) -> Calibration:
     """Stop thresholds for what a configuration was trained for."""
     if isinstance(config, FunctionTraining):
@@ -345,6 +353,7 @@ def _calibrated(
             points=5,
             chunk=2048 if seconds is None else FEW,
             least=FUNCTION_LEAST,
+            each=each,
         )
     if isinstance(config, ParticleTraining):
         # An episode takes a second, not a millisecond: fewer of them, at fewer knots.

@@ -156,6 +156,7 @@ def calibrate(
     knots: int = KNOTS,
     chunk: int = 2048,
     least: float = 0.25,
+    each: float | None = None,
 ) -> Calibration:
     """Chooses the spread of deployed queries, then a threshold for every (epsilon, delta).
 
@@ -174,18 +175,19 @@ def calibrate(
         knots: At how many values of the context.
         chunk: Episodes played at once.
         least: Share of the episodes that is played whatever the limit.
+        each: Seconds that an episode takes, where that is known; else a pilot finds out.
     """
     began = time.perf_counter()
     epsilons = _log_grid(*epsilon, points)
     study = Study(core, problem, epsilons, minimum_time, chunk)
     scale = _best_scale(study, scales, seed + 1)
     if seconds is not None:
-        start, tried = time.perf_counter(), min(PILOT, chunk)
-        study.play(tried, seed + 3, scale)
-        now = time.perf_counter()
-        # The Bellman rule adds about two thirds.
-        each = (1.0 if cost is None else 1.67) * (now - start) / tried
-        affordable = int((seconds - (now - began)) / each)
+        if each is None:
+            start, tried = time.perf_counter(), min(PILOT, chunk)
+            study.play(tried, seed + 3, scale)
+            # The Bellman rule adds about two thirds.
+            each = (1.0 if cost is None else 1.67) * (time.perf_counter() - start) / tried
+        affordable = int((seconds - (time.perf_counter() - began)) / each)
         episodes = min(episodes, max(int(least * episodes), affordable))
     by_confidence = _by_knot(study, episodes, seed, scale, (), knots)
     confidence = tuple(
