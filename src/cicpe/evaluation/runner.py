@@ -46,21 +46,20 @@ def run_episodes(agent: Agent, hidden: HiddenTasks, rng: Generator) -> Outcomes:
     for t in range(agent.horizon + 1):
         proposal = agent.propose(state, rng)
         ending = proposal.stop if t < agent.horizon else torch.ones_like(proposal.stop)
-        done = active[ending]
-        queries[done] = t
-        confidence[done] = proposal.confidence[ending]
-        recommendation[done] = proposal.recommendation[ending]
-        stopped[done] = proposal.stop[ending]
-        odd = agent.p_value(state)
-        if odd is not None:
-            p_value = torch.ones(n) if p_value is None else p_value
-            p_value[done] = odd[ending]
-        if bool(ending.all()):
-            break
-        keep = ~ending
-        query = proposal.query[keep]
+        query = proposal.query
         if bool(ending.any()):
-            active, live, state = active[keep], live.select(keep), trees.select(state, keep)
+            done, keep = active[ending], ~ending
+            queries[done] = t
+            confidence[done] = proposal.confidence[ending]
+            recommendation[done] = proposal.recommendation[ending]
+            stopped[done] = proposal.stop[ending]
+            odd = agent.p_value(state)
+            if odd is not None:
+                p_value = torch.ones(n) if p_value is None else p_value
+                p_value[done] = odd[ending]
+            if len(done) == len(active):
+                break
+            active, live, state, query = active[keep], live.select(keep), trees.select(state, keep), query[keep]
         state = agent.observe(state, query, live.observe(query, rng))
     loss = hidden.loss(recommendation)
     seconds = time.perf_counter() - began
