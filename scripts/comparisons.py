@@ -22,6 +22,7 @@ COMPARISONS = {
     "gp-max-1d": (*("gp-max", 1, 0.2, 0.1), "cicpe,random,tpe,cma-es,uniform-bins,uniform-top,reference-gp"),
     "ackley-3d": (*("ackley", 3, 0.2, 0.05), "cicpe,tpe,cma-es,gp-logei,gp-ucb --episodes 60"),
     "ackley-3d-15": (*("ackley", 3, 0.2, 0.05), "cicpe,tpe,cma-es,gp-logei,gp-ucb --episodes 40 --budget 15"),
+    "gp-max-1d-20": (*("gp-max", 1, 0.2, 0.1), "cicpe,gp-logei,gp-ucb,reference-gp --episodes 30 --budget 20"),
     "best-arm-5d-noisy": (*("best-arm", 5, 0.05, 0.3), f"cicpe,{LINEAR} --model runs/best-arm-5d-noisy --episodes 300"),
     "best-arm-5d-noisy-fine": (
         *("best-arm", 5, 0.02, 0.3),

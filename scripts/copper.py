@@ -53,8 +53,8 @@ class Kind(NamedTuple):
 BELIEF = {"updates": 250, "calibration_episodes": 1500}
 NETWORK = {
     "recipe": "fast",
-    "minutes": 10,
-    "calibration_episodes": 4096,
+    "minutes": 6,
+    "calibration_episodes": 2048,
     "settings": {"network": {"memory": {"kind": "attention", "layers": 3, "width": 96}}},
 }
 KINDS = {
