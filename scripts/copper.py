@@ -218,7 +218,7 @@ def trust() -> None:
 
 def save_to_zoo() -> None:
     """The agent of split 0, with an alarm."""
-    fit_alarm(cicpe.load(folder_of("distance", 0, 0)), episodes=2048).save(ZOO)
+    fit_alarm(cicpe.load(folder_of("distance", 0, 0))).save(ZOO)
 
 
 def keep(name: str, rows: object) -> None:
