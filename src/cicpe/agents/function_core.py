@@ -104,7 +104,7 @@ class FunctionCore(Core):
     """The epsilon that queries are chosen for."""
     has_go_values: bool = False
     most_at_once: int = 512
-    """Episodes: a history of eighty queries takes a megabyte."""
+    """Episodes: a history of sixty queries takes three quarters of a megabyte."""
 
     def __post_init__(self) -> None:
         if self.query_space.dim not in SIDE:

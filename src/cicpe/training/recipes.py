@@ -24,7 +24,7 @@ IMITATION = 0.1
 the actor follows what the young critic makes of queries that nobody has made."""
 MOST_PARAMETERS = 12
 """Above, a thousand particles are thinly spread."""
-MOST_FUNCTION_QUERIES = 80
+MOST_FUNCTION_QUERIES = 60
 """The horizon of a belief over functions; its work grows with the number of queries."""
 
 
