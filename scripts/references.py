@@ -2,6 +2,7 @@
 
     python scripts/references.py                     # every family; the page keeps what is not asked for
     python scripts/references.py best-arm gp-max     # some
+    python scripts/references.py best-arm --methods track-and-stop      # one method; rows keep the others
 
 Each reference stops at the confidence that gives accuracy 0.9 on held-out tasks, and is judged on fresh ones.
 """
@@ -9,6 +10,7 @@ Each reference stops at the confidence that gives accuracy 0.9 on held-out tasks
 import argparse
 import json
 import math
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +25,7 @@ OUT = ROOT / "docs" / "results"
 CELLS = json.loads((ROOT / "benchmarks" / "targets.json").read_text())["cells"]
 METHODS = {
     "binary-search": ("reference-grid", "reference-grid-mean"),
-    "best-arm": ("reference-conjugate",),
+    "best-arm": ("reference-conjugate", "track-and-stop"),
     "gp-max": ("reference-gp",),
     "ackley": ("reference-particles",),
 }
@@ -31,7 +33,7 @@ TASKS = {"binary-search": 1000, "best-arm": 2000, "gp-max": 500, "ackley": 50}
 SEED = 60_000
 
 
-def measured(cell: dict[str, Any]) -> dict[str, Any]:
+def measured(cell: dict[str, Any], methods: Sequence[str]) -> dict[str, Any]:
     problem = make_problem(cell["problem"], dim=cell["dim"], noise=cell["noise"])
     # Room for twice the known figure, or for the goal where nobody knows one.
     budget = math.ceil(cell["reference_queries"] or cell["goal_queries"])
@@ -39,13 +41,17 @@ def measured(cell: dict[str, Any]) -> dict[str, Any]:
         problem,
         epsilon=cell["epsilon"],
         delta=cell["delta"],
-        methods=METHODS[cell["problem"]],
+        methods=methods,
         tasks=TASKS[cell["problem"]],
         budget=budget,
         seed=SEED,
     )
     rows = {row.method: row.to_json() for row in found.rows}
     return {**cell, "tasks": TASKS[cell["problem"]], "references": rows, "left_out": found.left_out}
+
+
+def key_of(row: dict[str, Any]) -> tuple[Any, ...]:
+    return tuple(row[name] for name in ("problem", "dim", "epsilon", "noise"))
 
 
 def page(rows: list[dict[str, Any]], ours: dict[tuple[Any, ...], float]) -> str:
@@ -61,7 +67,7 @@ def page(rows: list[dict[str, Any]], ours: dict[tuple[Any, ...], float]) -> str:
         "|---|---|---|---|---|---|---|---|---|---|---|---|",
     ]
     for row in rows:
-        key = tuple(row[name] for name in ("problem", "dim", "epsilon", "noise"))
+        key = key_of(row)
         head = f"| {row['problem']} | {row['dim']} | {row['epsilon']:g} | {row['noise']:g} |"
         for name, found in row["references"].items():
             low, high = found["accuracy_ci"]
@@ -84,15 +90,15 @@ def our_queries() -> dict[tuple[Any, ...], float]:
     for name in METHODS:
         file = OUT / f"{name}.json"
         for row in json.loads(file.read_text()) if file.exists() else []:
-            key = tuple(row[part] for part in ("problem", "dim", "epsilon", "noise"))
             if "mean_queries" in row["confidence"]:
-                found[key] = row["confidence"]["mean_queries"]
+                found[key_of(row)] = row["confidence"]["mean_queries"]
     return found
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("problems", nargs="*", help=f"which, of {', '.join(METHODS)}; all, if left out")
+    parser.add_argument("--methods", nargs="*", help="only these")
     parser.add_argument("--write", action="store_true", help="only write the page again")
     given = parser.parse_args()
     if unknown := set(given.problems) - set(METHODS):
@@ -101,10 +107,15 @@ def main() -> None:
     file = OUT / "references.json"
     rows = json.loads(file.read_text())["rows"] if file.exists() else []
     for name in [] if given.write else (given.problems or METHODS):
+        old = {key_of(row): row for row in rows if row["problem"] == name}
         rows = [row for row in rows if row["problem"] != name]
         for cell in (cell for cell in CELLS if cell["problem"] == name):
-            rows.append(measured(cell))
-            print(json.dumps(rows[-1]), flush=True)
+            row = measured(cell, given.methods or METHODS[name])
+            if given.methods and key_of(cell) in old:
+                for part in ("references", "left_out"):
+                    row[part] = {**old[key_of(cell)][part], **row[part]}
+            rows.append(row)
+            print(json.dumps(row), flush=True)
         rows.sort(key=lambda row: list(METHODS).index(row["problem"]))
         file.write_text(json.dumps({"cicpe": cicpe.__version__, "rows": rows}, indent=1) + "\n")
     (OUT / "references.md").write_text(page(rows, our_queries()))
