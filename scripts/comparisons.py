@@ -24,10 +24,7 @@ COMPARISONS = {
     "ackley-3d-15": (*("ackley", 3, 0.2, 0.05), "cicpe,tpe,cma-es,gp-logei,gp-ucb --episodes 40 --budget 15"),
     "gp-max-1d-20": (*("gp-max", 1, 0.2, 0.1), "cicpe,gp-logei,gp-ucb,reference-gp --episodes 30 --budget 20"),
     "best-arm-5d-noisy": (*("best-arm", 5, 0.05, 0.3), f"cicpe,{LINEAR} --model runs/best-arm-5d-noisy --episodes 300"),
-    "best-arm-5d-noisy-fine": (
-        *("best-arm", 5, 0.02, 0.3),
-        f"cicpe,{LINEAR} --model runs/best-arm-5d-noisy --episodes 300",
-    ),
+    "best-arm-5d-noisy-fine": (*("best-arm", 5, 0.02, 0.3), f"{LINEAR} --episodes 300 --budget 100"),
 }
 """Name -> problem, dimension, epsilon, noise, and the methods with what else is asked; the slowest are left out."""
 TRAINED = {
