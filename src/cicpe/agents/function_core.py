@@ -33,6 +33,8 @@ from cicpe.spaces import Space
 
 CHUNK = 16
 """Episodes that are looked at together: more, and their functions leave the processor's cache."""
+PAIRS = 16
+"""Pairs of an episode and a kind whose covariances with the lattice are held at once."""
 AGREED = 0.1
 """Share of the query space within which two peaks count as one, where the loss is no distance."""
 TIE = 0.02
@@ -267,14 +269,15 @@ class FunctionCore(Core):
         pair_P, groups_P = torch.unique_consecutive(
             (torch.arange(batch)[:, None] * p.kinds + kind_BA).flatten(), return_counts=True
         )
-        episode_P, kind_P = pair_P // p.kinds, pair_P % p.kinds
-        cross_PTG = p.covariance_of(kind_P, state.place_BTQ[episode_P], self.lattice_GQ)
-        rows_PTG = torch.linalg.solve_triangular(state.root_BJTT[episode_P, kind_P], cross_PTG, upper=False).float()
         spans = (groups_P * each).tolist()
         value_PNG = torch.split(value_BAEG.view(-1, size), spans)
         white_PNT = torch.split(white_BATE.mT.float().reshape(-1, steps), spans)
-        for value_NG, white_NT, rows_TG in zip(value_PNG, white_PNT, rows_PTG, strict=True):
-            value_NG.addmm_(white_NT, rows_TG)
+        for some in torch.split(torch.arange(len(pair_P)), PAIRS):
+            episode, kind = pair_P[some] // p.kinds, pair_P[some] % p.kinds
+            cross = p.covariance_of(kind, state.place_BTQ[episode], self.lattice_GQ)
+            rows = torch.linalg.solve_triangular(state.root_BJTT[episode, kind], cross, upper=False).float()
+            for i, rows_TG in zip(some.tolist(), rows, strict=True):
+                value_PNG[i].addmm_(white_PNT[i], rows_TG)
 
     # --- what follows from it ---------------------------------------------------------------------
 
