@@ -74,6 +74,10 @@ GROUPS = {
 }
 
 
+def of_splits(rows: list[dict[str, Any]]) -> str:
+    return " and ".join(str(split) for split in sorted({row["split"] for row in rows}))
+
+
 def after_so_many(rows: list[dict[str, Any]], queries: int, epsilon: float) -> str:
     """Accuracy of what would be answered after so many queries."""
     return mean([[[float(line[min(queries, len(line) - 1)] <= epsilon) for line in r["losses"]] for r in rows]])
@@ -236,16 +240,16 @@ def page() -> str:
     for name, (title, text) in OTHERS.items():
         rows = found.get(f"ours-{name}", [])
         if rows:
-            splits = " and ".join(str(split) for split in sorted({row["split"] for row in rows}))
             spent = f"{max(row['minutes'] for row in rows):.0f} minutes of processor time"
-            lines += ["", f"## {title}", "", f"{text} Held out: split {splits}; at most {spent} an agent.", ""]
+            lines += ["", f"## {title}", "", f"{text} Held out: split {of_splits(rows)}; at most {spent} an agent.", ""]
             lines += ours_lines(rows, sorted({row["epsilon"] for row in rows}, reverse=True))
     if found.get("variations"):
         lines += [
             "",
             "## What varied training tasks buy",
             "",
-            "Accuracy within 0.2 on held-out regions of two splits, after a number of queries, without a stop.",
+            f"Accuracy within 0.2 on the held-out regions of split {of_splits(found['variations'])}, after a number of queries, "
+            "without a stop.",
             "",
         ]
         lines += variation_lines(found["variations"])
