@@ -49,7 +49,8 @@ def measured(cell: dict[str, Any], methods: Sequence[str]) -> dict[str, Any]:
             seed=SEED,
         )
     except cicpe.InvalidInput as error:  # none of the methods reaches the accuracy
-        return {**about, "references": {}, "left_out": dict.fromkeys(methods, error.allowed)}
+        why = error.allowed.partition("(")[2].rstrip(")")
+        return {**about, "references": {}, "left_out": dict.fromkeys(methods, why or error.allowed)}
     rows = {row.method: row.to_json() for row in found.rows}
     return {**about, "references": rows, "left_out": found.left_out}
 
