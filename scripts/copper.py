@@ -10,7 +10,7 @@
     python scripts/copper.py write             # the page, from the figures that there are
 
 Five splits hold out every region once. A region's field is one deterministic task, so a method is played on it several
-times with different random numbers; intervals resample regions first and then these trajectories.
+times with different random numbers; intervals resample seeds, then regions, then these trajectories.
 """
 
 import argparse

@@ -41,8 +41,8 @@ TRAJECTORIES = 12
 
 def by_seed(rows: list[dict[str, Any]], values: Callable[[dict[str, Any]], list[float]]) -> list[list[list[float]]]:
     """Seeds x regions x trajectories; only seeds that have every region."""
-    seeds = sorted({row.get("seed", 0) for row in rows})
-    parts = [[values(row) for row in rows if row.get("seed", 0) == seed] for seed in seeds]
+    seeds = sorted({row["seed"] for row in rows})
+    parts = [[values(row) for row in rows if row["seed"] == seed] for seed in seeds]
     return [part for part in parts if len(part) == max(map(len, parts))]
 
 
