@@ -252,6 +252,8 @@ class OneByOne(PerTaskProblem):
         return float(task["target"])
 
 
+TEACHER = {"episodes": 70, "particles": {"particles": 64, "prior_particles": 256}}
+"""Two lessons, so that the third iteration is an update."""
 REGRESSION = NetworkConfig(memory=RegressionConfig(basis=8, probes=9))
 
 
@@ -270,8 +272,9 @@ def made(problem: Problem, recipe: str, **settings: Any) -> Trainer:
         (OneByOne(), "fast", {}),
         (BinarySearch(dim=2), "fast", {"actor": "td3"}),
         (BinarySearch(dim=2), "fast", {"actor": "search"}),
+        (BinarySearch(dim=2), "fast", {"teacher": TEACHER}),
     ],
-    ids=["fast", "paper", "sphere-ttps", "float64", "per-task", "td3", "search"],
+    ids=["fast", "paper", "sphere-ttps", "float64", "per-task", "td3", "search", "taught"],
 )
 def test_a_restored_trainer_goes_on_exactly(
     problem: Problem, recipe: str, settings: dict[str, Any], tmp_path: Path

@@ -1,4 +1,4 @@
-"""``--option``: options of a problem where it is made, and other tasks than its own for a model."""
+"""``--option`` and ``--set``: options of a problem and of its training, and other tasks than its own for a model."""
 
 import json
 from pathlib import Path
@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 import cicpe
 from cicpe.certification.certificate import read_ledger
 from cicpe.cli.main import main
-from cicpe.cli.tasks import _json_or_text, read_options, tasks_of
+from cicpe.cli.tasks import _json_or_text, read_options, read_settings, tasks_of
 from commands import Run, assert_refused
 
 FAMILY = """
@@ -227,3 +227,43 @@ def test_a_moved_family_is_named_with_its_options(run: Run, own: Path, family: s
     asked = ["evaluate", own, *ASKED, "--option", "low=0.2", "--json"]
     here, there = run(*asked), run(*asked, "--problem", f"{moved}:Point")
     assert here.json["accuracy"] == there.json["accuracy"]
+
+
+# Settings of training.
+
+
+def test_settings_go_into_parts() -> None:
+    pairs = ["horizon=7", "network.critic.hidden=8", 'network.memory={"kind": "gru"}', "actor=ttps"]
+    network = {"critic": {"hidden": 8}, "memory": {"kind": "gru"}}
+    assert read_settings(pairs) == {"horizon": 7, "network": network, "actor": "ttps"}
+    assert read_settings(None) == {}
+
+
+def test_a_setting_changes_what_it_names_and_nothing_else(run: Run, family: str, tmp_path: Path) -> None:
+    words = ["train", family, "--epsilon", "0.45", *TRAIN, "--out"]
+    changes = ["--set", "network.critic.hidden=8", "--set", 'network.memory={"kind": "gru", "hidden": 12}']
+    assert run(*words, str(tmp_path / "plain")).code == 0
+    assert run(*words, str(tmp_path / "set"), *changes).code == 0
+    plain, changed = (cicpe.load(tmp_path / name).description.training.model_dump() for name in ("plain", "set"))
+    assert (changed["network"]["critic"]["hidden"], changed["network"]["memory"]["hidden"]) == (8, 12)
+    assert changed["network"]["critic"]["twin"] == plain["network"]["critic"]["twin"]
+    assert changed["network"]["posterior"] == plain["network"]["posterior"]
+    assert changed | {"network": None} == plain | {"network": None}
+
+
+@pytest.mark.parametrize(
+    ("setting", "words"),
+    [
+        (["--set", "colour=red"], ["colour = 'red'"]),
+        (["--set", "network.critic.colour=red"], ["network.critic.colour = 'red'"]),
+        (["--set", "horizon"], ["set = 'horizon'", "FIELD=VALUE"]),
+        (["--set", "network..hidden=3"], ["FIELD=VALUE"]),
+        (["--set", "horizon=0"], ["horizon = 0", "greater than or equal to 1"]),
+        (["--set", "horizon=3", "--set", "horizon=4"], ["one value of horizon"]),
+        (["--set", "network=3", "--set", "network.critic.hidden=4"], ["network or what is inside it"]),
+        (["--set", "network.critic.hidden=4", "--set", "network=3"], ["network or what is inside it"]),
+        (["--set", "teacher={}"], ["teacher = 'Point'", "parameter_space"]),
+    ],
+)
+def test_bad_settings_are_refused(run: Run, family: str, tmp_path: Path, setting: list[str], words: list[str]) -> None:
+    assert_refused(run("train", family, *TRAIN, "--out", str(tmp_path / "model"), *setting), *words)

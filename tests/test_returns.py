@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from cicpe.training.returns import lambda_returns, one_step_targets
+from cicpe.training.returns import lambda_returns, one_step_targets, shaped_returns
 
 
 def uniform(*shape: int, seed: int = 0) -> Tensor:
@@ -42,6 +42,17 @@ def test_lambda_returns_are_the_recursion(batch: int, horizon: int, trace: float
     stop, go = uniform(batch, horizon + 1, seed=seed), uniform(batch, horizon, seed=seed + 1)
     cost = uniform(batch, seed=seed + 2) / 10
     torch.testing.assert_close(lambda_returns(stop, go, cost, trace), brute_force(stop, go, cost, trace))
+
+
+@settings(max_examples=50, deadline=None, derandomize=True)
+@given(length=st.integers(1, 8), trace=st.floats(0, 1), shaped=st.booleans(), seed=st.integers(0, 10_000))
+def test_what_follows_the_end_of_a_trajectory_is_of_no_account(
+    length: int, trace: float, shaped: bool, seed: int
+) -> None:
+    stop, go = uniform(3, 9, seed=seed), uniform(3, 8, seed=seed + 1) - 0.5 * shaped
+    cost, returns = uniform(3, seed=seed + 2) / 10, shaped_returns if shaped else lambda_returns
+    ended = returns(stop, go, cost, trace, torch.full((3,), length))[:, :length]
+    torch.testing.assert_close(ended, returns(stop[:, : length + 1], go[:, :length], cost, trace))
 
 
 STOP = torch.tensor([[0.1, 0.5, 0.3, 0.9]])

@@ -102,7 +102,8 @@ def train(
         certify_every: Test a checkpoint every so many minutes (or updates, as the budget is given). The run then
             ends with the certified checkpoint that needs the fewest queries, if any passed.
         certify_at: The (epsilon, delta) of those tests; the largest epsilon and 0.1 if not given.
-        settings: Fields of ``TrainingConfig`` to override.
+        settings: Fields of the configuration to override (``TrainingConfig``, or that of particles or functions); what
+            is inside a part is given inside a part: ``{"network": {"critic": {"hidden": 32}}}``.
         watcher: Follows the run.
     """
     watcher = watcher or Watcher()
@@ -113,7 +114,8 @@ def train(
         minutes = 5.0
     choice = choose(recipe, problem, actor)
     config = _configured(choice.config, problem.default_epsilon if epsilon is None else epsilon, settings)
-    watcher.on_choice(choice.reasons)
+    taught = isinstance(config, TrainingConfig) and config.teacher is not None
+    watcher.on_choice((*choice.reasons, "teacher: particles play the first episodes") if taught else choice.reasons)
     folder = None if out is None else Path(out)
     spec = spec_of(problem)
     if folder is not None:
@@ -277,7 +279,8 @@ def _trained(
     written = time.perf_counter()
     while trainer.progress < 1:
         look = trainer.iterate()
-        log.losses(trainer.at.update, trainer.last_losses)
+        if trainer.at.update:  # not in a lesson
+            log.losses(trainer.at.update, trainer.last_losses)
         if look is not None:
             log.look(look)
             watcher.on_look(look)
@@ -311,14 +314,19 @@ def _configured(
     if not 0 < low <= high:
         raise InvalidInput("epsilon", epsilon, "a positive number, or a low and a high one with low <= high")
     changes: dict[str, Any] = {"epsilon": (float(low), float(high)), **(settings or {})}
-    if isinstance(config, FunctionTraining) and isinstance(changes.get("functions"), dict):
-        changes["functions"] = config.functions.model_dump() | changes["functions"]
     try:
-        return type(config).model_validate(config.model_dump() | changes)
+        return type(config).model_validate(_merged(config.model_dump(), changes))
     except ValidationError as error:
         fault = error.errors()[0]
         field, value = ("settings", changes) if not fault["loc"] else (".".join(map(str, fault["loc"])), fault["input"])
         raise InvalidInput(field, value, fault["msg"]) from None
+
+
+def _merged(old: Any, new: Any) -> Any:
+    """``new`` in place of ``old``; where both describe a part of one kind, field by field."""
+    if not (isinstance(old, dict) and isinstance(new, dict)) or new.get("kind", old.get("kind")) != old.get("kind"):
+        return new
+    return old | {name: _merged(old.get(name), value) for name, value in new.items()}
 
 
 def _check_options(options: dict[str, Any]) -> None:

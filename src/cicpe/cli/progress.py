@@ -58,7 +58,8 @@ def _live_bar() -> "Iterator[Watcher]":
             if now - drawn > REDRAW or trainer.progress >= 1:
                 drawn = now
                 left = _duration(trainer.at.seconds * (1 / max(trainer.progress, 1e-6) - 1))
-                bar.update(task, completed=trainer.progress, status=f"{left} left  {figures}")
+                status = f"{left} left  {figures}" if trainer.at.update else f"{len(trainer.lessons)} lessons"
+                bar.update(task, completed=trainer.progress, status=status)
 
         def on_calibration() -> None:
             bar.update(task, completed=1.0, status="choosing the stop thresholds on held-out tasks")

@@ -70,15 +70,36 @@ def tasks_of(model: "Model", place: str | None, pairs: Sequence[str] | None = No
 
 def read_options(problem: str, pairs: Sequence[str] | None) -> dict[str, Any]:
     """``KEY=VALUE`` as options of a problem: a value is JSON where it reads as that, and text otherwise."""
-    options: dict[str, Any] = {}
+    options = _read_pairs("option", pairs, "KEY=VALUE, such as split=2")
+    return typed_options(problem, options) if options else {}
+
+
+def read_settings(pairs: Sequence[str] | None) -> dict[str, Any]:
+    """``FIELD=VALUE`` as settings of training; a dot goes into a part: ``network.critic.hidden=32``."""
+    settings: dict[str, Any] = {}
+    for name, value in _read_pairs("set", pairs, "FIELD=VALUE, such as network.critic.hidden=32").items():
+        *parts, last = name.split(".")
+        inside = settings
+        for part in parts:
+            inside = inside.setdefault(part, {})
+            if not isinstance(inside, dict):
+                raise InvalidInput("set", f"{name}={value}", f"either {part} or what is inside it, not both")
+        if last in inside:
+            raise InvalidInput("set", f"{name}={value}", f"either {name} or what is inside it, not both")
+        inside[last] = value
+    return settings
+
+
+def _read_pairs(flag: str, pairs: Sequence[str] | None, form: str) -> dict[str, Any]:
+    found: dict[str, Any] = {}
     for pair in pairs or ():
         name, equals, text = pair.partition("=")
-        if not equals or not name:
-            raise InvalidInput("option", pair, "KEY=VALUE, such as split=2")
-        if name in options:
-            raise InvalidInput("option", pair, f"one value of {name}, not two")
-        options[name] = _json_or_text(text)
-    return typed_options(problem, options) if options else {}
+        if not equals or not all(name.split(".")):
+            raise InvalidInput(flag, pair, form)
+        if name in found:
+            raise InvalidInput(flag, pair, f"one value of {name}, not two")
+        found[name] = _json_or_text(text)
+    return found
 
 
 def typed_options(problem: str, options: dict[str, Any]) -> dict[str, Any]:

@@ -8,7 +8,7 @@ import typer
 from cicpe.cli import options
 from cicpe.cli.arguments import given, number, one_or_two, seed, threads, whole
 from cicpe.cli.output import amount, note, print_json
-from cicpe.cli.tasks import problem_of
+from cicpe.cli.tasks import problem_of, read_settings
 from cicpe.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -42,6 +42,14 @@ def train(
     recipe: Annotated[
         str | None,
         typer.Option(metavar="fast|paper|particles|functions", help="How it learns; from the problem if left out."),
+    ] = None,
+    setting: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="FIELD=VALUE",
+            help="A setting of the recipe, as JSON or text; a dot goes into a part of it; may be repeated.",
+        ),
     ] = None,
     minutes: Annotated[
         float | None,
@@ -84,6 +92,7 @@ def train(
       cicpe train binary-search --dim 6 --noise 0.025 0.1 --minutes 2 --out runs/mine
       cicpe train examples/dose_finding.py:DoseFinding --epsilon 0.05 0.15 --out runs/dose
       cicpe train geochem --option split=2 --option 'augment=["flips"]' --out runs/copper
+      cicpe train ackley --recipe fast --set teacher={} --set network.memory.width=64 --out runs/amortised
     """
     import torch
 
@@ -92,6 +101,7 @@ def train(
 
     noise_level, epsilon_range = one_or_two("noise", noise), one_or_two("epsilon", epsilon)
     family, _ = problem_of(problem, option, dim=dim, noise=noise_level)
+    settings = read_settings(setting)
     _check_folder(out, resume, overwrite)
     torch.set_num_threads(thread_count)
     try:
@@ -108,6 +118,7 @@ def train(
                 calibration_episodes=calibration_episodes,
                 certify_every=certify_every,
                 certify_at=_pair("certify-at", certify_at),
+                settings=settings,
                 watcher=watcher,
                 **given(epsilon=epsilon_range),
             )

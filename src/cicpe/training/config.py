@@ -33,6 +33,20 @@ class PrefixMixture(Config):
 
 
 @final
+class TeacherConfig(Config):
+    """Particles that play the first episodes: histories that are worth learning from, before the agent makes any."""
+
+    episodes: int = Field(default=2048, ge=1)
+    """How many they play; in a budget of minutes, those of its first quarter at most."""
+    share: float = Field(default=0.5, gt=0, lt=1)
+    """Of the trajectories of an update, those that are the teacher's."""
+    particles: ParticleConfig = ParticleConfig(
+        particles=256, prior_particles=4096, moves=2, candidates=16, lookahead_particles=64
+    )
+    """The sampler and its query rule: a rough one will do, since it only chooses queries."""
+
+
+@final
 class TrainingConfig(Config):
     """Every knob of training. ``cicpe.training.recipes`` names the useful combinations."""
 
@@ -73,6 +87,8 @@ class TrainingConfig(Config):
     """Share of single queries made uniformly."""
     query_scales: tuple[Annotated[float, Field(ge=0)], ...] = Field(default=(0.0, 0.0, 0.5, 1.0), min_length=1)
     """Spreads about the posterior mean with which training episodes are queried; one is drawn per episode."""
+    teacher: TeacherConfig | None = None
+    """Who plays the first episodes, for problems with parameters and a likelihood; None leaves it to the agent."""
 
     prefixes: Literal["all", "sampled"] = "all"
     """Train on every prefix of a trajectory (weighted), or on one sampled prefix (the paper's)."""

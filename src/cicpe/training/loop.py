@@ -1,6 +1,7 @@
 """The training loop, top to bottom.
 
-Each iteration plays a batch of fresh tasks with the current network and makes a few updates. One
+Each iteration plays a batch of fresh tasks with the current network and makes a few updates. (With a teacher, the
+first iterations are lessons instead: it plays, and a share of every later update is made of that.) One
 update encodes every prefix of a batch of trajectories in one causal pass and fits, together,
 
 * the posterior of the target (robust likelihood),
@@ -31,13 +32,16 @@ from cicpe.problems import HiddenTasks, Problem
 from cicpe.training import losses
 from cicpe.training.config import TrainingConfig
 from cicpe.training.cost import dual_cost, smooth_success
-from cicpe.training.replay import Replay, join, select_rows
+from cicpe.training.replay import Replay, join, resized, select_rows
 from cicpe.training.returns import lambda_returns, one_step_targets, shaped_returns
 from cicpe.training.rollout import Behaviour, StopTest, Trajectories, collect
 from cicpe.training.schedule import Budget, adapted_horizon, learning_rate
+from cicpe.training.teacher import LESSON, lesson, make_teacher
 
 RANDOM_START = 0.1
 """Share of training over which queries go from uniform to the actor's own."""
+SCHOOL = 0.25
+"""Share of a budget in minutes that a teacher may take."""
 LOOKS = 20
 """How many times a run looks at itself: it reports, and adapts the horizon."""
 
@@ -110,6 +114,8 @@ class Trainer:
             _groups(self.network, config.actor_rate), lr=config.learning_rate, betas=(0.9, 0.99), fused=True
         )
         self.replay = Replay(config.replay_rollouts)
+        self.teacher = None if config.teacher is None else make_teacher(problem, config)
+        self.lessons = Replay(None, name="lessons")
         self.at = Progress(horizon=min(config.horizon, problem.horizon), cost=config.dual_start)
         self.last_losses = Losses(float("nan"), float("nan"), float("nan"))
         self._now, self._clock = clock, clock()
@@ -124,19 +130,51 @@ class Trainer:
         self._clock = self._now()
 
     def iterate(self) -> Look | None:
-        """One rollout and its updates. Returns a look at the run when one is due."""
+        """One lesson, or one rollout and its updates. Returns a look at the run when one is due."""
+        if self._school():
+            self._take_lesson()
+            self._count_time()
+            return None
         progress = self.progress
         trajectories = self._rollout(progress)
         for k in range(self.config.updates_per_rollout):
             batch = trajectories if k == 0 else self.replay.sample(len(trajectories.hidden), self.rng)
-            self.last_losses = self._update(batch, progress)
-        now = self._now()
-        self.at.seconds += now - self._clock
-        self._clock = now
+            self.last_losses = self._update(self._with_lessons(batch), progress)
+        self._count_time()
         if self.progress * LOOKS >= self.at.looks + 1:
             self.at.looks = int(self.progress * LOOKS)
             return self._look()
         return None
+
+    def _count_time(self) -> None:
+        now = self._now()
+        self.at.seconds += now - self._clock
+        self._clock = now
+
+    # --- lessons ----------------------------------------------------------------------------------
+
+    def _school(self) -> bool:
+        """Whether the teacher is still playing."""
+        if self.config.teacher is None or len(self.lessons) >= self.config.teacher.episodes:
+            return False
+        minutes = self.budget.minutes
+        return self.at.update == 0 and (minutes is None or self.at.seconds < 60 * minutes * SCHOOL)
+
+    def _take_lesson(self) -> None:
+        assert self.config.teacher is not None
+        assert self.teacher is not None
+        seed = int(torch.randint(2**62, (1,), generator=self.rng))
+        n = min(LESSON, self.config.teacher.episodes - len(self.lessons))
+        hidden = HiddenTasks.draw(self.problem, n, torch.Generator().manual_seed(seed))
+        self.lessons.add(seed, lesson(self.teacher, hidden, self.config.epsilon[0], self.rng))
+
+    def _with_lessons(self, batch: Trajectories) -> Trajectories:
+        """A batch in which a share of the trajectories is the teacher's."""
+        if self.config.teacher is None:
+            return batch
+        taught = round(self.config.teacher.share * len(batch.hidden))
+        own = select_rows(batch, torch.arange(len(batch.hidden) - taught))
+        return join([own, resized(self.lessons.sample(taught, self.rng), batch.query.shape[1])])
 
     # --- rollouts ---------------------------------------------------------------------------------
 
@@ -260,9 +298,10 @@ class Trainer:
         with torch.no_grad():
             go_now = go_values.amin(dim=-1)
             if config.shaped:
-                target = shaped_returns(reward, go_now, goal.cost, config.trace)
+                target = shaped_returns(reward, go_now, goal.cost, config.trace, batch.length)
             elif config.returns == "lambda":
-                target = lambda_returns(stop_probability.amin(dim=-1), go_now, goal.cost, config.trace)
+                stop_now = stop_probability.amin(dim=-1)
+                target = lambda_returns(stop_now, go_now, goal.cost, config.trace, batch.length)
             else:
                 final = (prefix[:, :-1] == batch.length[:, None] - 1) & ~batch.stopped[:, None]
                 target = self._bootstrapped(goal, target_state, target_belief, reward, final.float())

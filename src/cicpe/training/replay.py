@@ -21,13 +21,18 @@ class StoredRollout(NamedTuple):
 
 @final
 class Replay:
-    """A first-in first-out store of rollouts of one horizon."""
+    """A first-in first-out store of rollouts of one horizon; of any number of them, if ``rollouts`` is None."""
 
-    def __init__(self, rollouts: int) -> None:
+    def __init__(self, rollouts: int | None, name: str = "replay") -> None:
         self._rollouts: deque[StoredRollout] = deque(maxlen=rollouts)
+        self._name = name
 
     def __iter__(self) -> Iterator[StoredRollout]:
         return iter(self._rollouts)
+
+    def __len__(self) -> int:
+        """The number of trajectories."""
+        return sum(len(stored.trajectories.length) for stored in self._rollouts)
 
     def add(self, seed: int, trajectories: Trajectories) -> None:
         """Keeps a rollout; the oldest goes. A new horizon empties the store first."""
@@ -52,18 +57,18 @@ class Replay:
         for i, (seed, t) in enumerate(self._rollouts):
             size = torch.tensor([seed, len(t.length)])
             parts = dict(zip(t._fields[1:], t[1:], strict=True))
-            kept |= {f"replay.{i}.{name}": value.contiguous() for name, value in (parts | {"seed": size}).items()}
+            kept |= {f"{self._name}.{i}.{name}": value.contiguous() for name, value in (parts | {"seed": size}).items()}
         return kept
 
     def restore(self, problem: Problem, tensors: dict[str, Tensor]) -> None:
         """Rebuilds the store from ``tensors``."""
         self._rollouts.clear()
         i = 0
-        while f"replay.{i}.seed" in tensors:
-            seed, n = tensors[f"replay.{i}.seed"].tolist()
+        while f"{self._name}.{i}.seed" in tensors:
+            seed, n = tensors[f"{self._name}.{i}.seed"].tolist()
             hidden = HiddenTasks.draw(problem, n, torch.Generator().manual_seed(seed))
             names = Trajectories._fields[1:]
-            self.add(seed, Trajectories(hidden, *(tensors[f"replay.{i}.{name}"] for name in names)))
+            self.add(seed, Trajectories(hidden, *(tensors[f"{self._name}.{i}.{name}"] for name in names)))
             i += 1
 
 
@@ -82,3 +87,9 @@ def join(parts: Sequence[Trajectories]) -> Trajectories:
         torch.cat([h.target for h in hidden]),
     )
     return Trajectories(joined, *(torch.cat(column) for column in list(zip(*parts, strict=True))[1:]))
+
+
+def resized(t: Trajectories, horizon: int) -> Trajectories:
+    """The trajectories as episodes of another horizon: cut, or filled up with their last step."""
+    step = torch.arange(horizon).clamp_max(t.query.shape[1] - 1)
+    return t._replace(query=t.query[:, step], observation=t.observation[:, step], length=t.length.clamp_max(horizon))
