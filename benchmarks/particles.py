@@ -17,7 +17,8 @@ from typing import Any
 import torch
 
 from cicpe.agents.particle_core import DegenerateParticles, ParticleConfig, ParticleCore
-from cicpe.certification.thresholds import KAPPAS, SURE, confidence_stops, record
+from cicpe.agents.records import SURE, record
+from cicpe.certification.thresholds import KAPPAS, confidence_stops
 from cicpe.evaluation.evaluate import mean_interval, proportion_interval
 from cicpe.problems import HiddenTasks, make_problem
 

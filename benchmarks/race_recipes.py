@@ -19,7 +19,9 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from cicpe.certification.thresholds import Records, confidence_stops, record_many
+from cicpe.agents.records import Records
+from cicpe.certification.thresholds import Study, confidence_stops
+from cicpe.model import network_core
 from cicpe.problems import make_problem
 from cicpe.training.loop import Trainer
 from cicpe.training.recipes import choose
@@ -41,20 +43,10 @@ def make_trainer(recipe: str, minutes: float, seed: int) -> Trainer:
 def measure(trainer: Trainer) -> dict[str, object]:
     """Accuracy against mean queries over all confidence thresholds, and the Bellman rule's own point."""
     costs = (max(trainer.at.cost, 1e-6),) if trainer.config.dual_cost else ()
-    scale = 0.0
-    records = record_many(
-        trainer.average,
-        trainer.actor,
-        trainer.problem,
-        trainer.at.horizon,
-        (CELL["epsilon"],),
-        costs,
-        scale,
-        EPISODES,
-        SEED,
-        minimum_time=trainer.config.minimum_time,
-    )
-    success = records.loss <= CELL["epsilon"]
+    core = network_core(trainer.average, trainer.config, trainer.at.horizon)
+    study = Study(core, trainer.problem, (CELL["epsilon"],), trainer.config.minimum_time)
+    records = study.play(EPISODES, SEED, 0.0, costs)
+    success = records.loss[0] <= CELL["epsilon"]
     rows = torch.arange(EPISODES)
     stops = confidence_stops(records.confidence[0])
     curve = sorted((float(s.float().mean()), float(success[rows, s].float().mean())) for s in stops)

@@ -1,6 +1,7 @@
 """The arrows between layers, read from the imports themselves, and what importing the package costs."""
 
 import ast
+import importlib.util
 import subprocess
 import sys
 from pathlib import Path
@@ -116,3 +117,19 @@ def test_torch_is_imported_only_when_needed(statement: str) -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
+
+
+COMMANDS = sorted(file for folder in ("benchmarks", "scripts") for file in (ROOT.parents[1] / folder).glob("*.py"))
+
+
+@pytest.mark.parametrize("path", COMMANDS, ids=lambda path: f"{path.parent.name}/{path.name}")
+def test_every_command_of_the_repository_finds_what_it_imports(path: Path) -> None:
+    """Benchmarks and scripts are run by hand, and seldom: what they import from the package must still be there."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").partition(".")[0] == "cicpe":
+            module = importlib.import_module(node.module or "")
+            for alias in node.names:
+                inside = (
+                    importlib.util.find_spec(f"{node.module}.{alias.name}") if hasattr(module, "__path__") else None
+                )
+                assert hasattr(module, alias.name) or inside, f"{node.module} has no {alias.name}"

@@ -19,8 +19,8 @@ from cicpe import trees
 from cicpe.agents.core import CoreAgent
 from cicpe.agents.function_core import TIE, FunctionConfig, FunctionCore, FunctionState
 from cicpe.agents.processes import FLOOR, RATE, Processes, fit_processes
+from cicpe.agents.records import record
 from cicpe.agents.stopping import ConfidenceStop
-from cicpe.certification.thresholds import record
 from cicpe.errors import InvalidInput
 from cicpe.problems import HiddenTasks, Problem
 from cicpe.spaces import Box, Interval, Space

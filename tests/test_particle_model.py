@@ -9,7 +9,7 @@ import torch
 
 import cicpe
 from cicpe.agents.particle_core import ParticleCore
-from cicpe.certification.thresholds import record
+from cicpe.agents.records import record
 from cicpe.problems import HiddenTasks
 from cicpe.problems.ackley import Ackley
 from cicpe.problems.best_arm import BestArm

@@ -13,10 +13,11 @@ from torch import Generator, Tensor
 from cicpe.agents.actors import Thompson
 from cicpe.agents.core import CoreAgent
 from cicpe.agents.network_core import NetworkCore
+from cicpe.agents.records import record
 from cicpe.agents.stopping import BellmanStop, ConfidenceStop
 from cicpe.certification import thresholds
 from cicpe.certification.calibration import Calibration, Cell, StopName
-from cicpe.certification.thresholds import DELTAS, KAPPAS, calibrate, confidence_stops, record
+from cicpe.certification.thresholds import DELTAS, KAPPAS, calibrate, confidence_stops
 from cicpe.errors import InvalidInput
 from cicpe.evaluation.runner import run_episodes
 from cicpe.networks.network import Network, NetworkConfig

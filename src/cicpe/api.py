@@ -31,6 +31,7 @@ from cicpe.model import Description, Model, network_core
 from cicpe.problems import HiddenTasks, Problem, make_problem, spec_of
 from cicpe.training.checkpoint import restore_checkpoint, save_checkpoint
 from cicpe.training.config import AnyTraining, FunctionTraining, ParticleTraining, TrainingConfig
+from cicpe.training.heads import fit_heads
 from cicpe.training.log import TrainingLog
 from cicpe.training.loop import Look, Trainer
 from cicpe.training.recipes import choose
@@ -167,6 +168,10 @@ class _Run:
         if isinstance(core, FunctionCore) and seconds is not None:
             core, each = _within(core, problem, self.config.epsilon[0], seconds, seed)
             seconds -= time.perf_counter() - began
+        if not isinstance(self.config, TrainingConfig) and self.config.heads is not None:
+            limit = math.inf if seconds is None else seconds / 4
+            core = fit_heads(core, problem, self.config.epsilon, self.config.heads, seed + 5, limit)
+            seconds = None if seconds is None else 0.75 * seconds
         calibration = _calibrated(core, problem, self.config, made.cost, episodes, seed, seconds, each)
         context = HiddenTasks.draw(problem, 4096, torch.Generator().manual_seed(self.seed)).context
         description = Description(
@@ -235,7 +240,7 @@ def _fitted(problem: Problem, config: ParticleTraining | FunctionTraining, budge
         if config.likelihood == "learned":
             learned = fit_likelihood(problem, limit, seed, hidden=config.hidden, updates=budget.updates)
         core = ParticleCore(problem, config.horizon, config.particles, config.aim, learned)
-    return _Made(core, None, updates, time.perf_counter() - began)
+    return _Made(core, _costs(config), updates, time.perf_counter() - began)
 
 
 def _within(
@@ -301,8 +306,15 @@ def _trained(
 def _made(trainer: Trainer, config: TrainingConfig) -> _Made:
     """The present state of a run, frozen. Its actor looks at the averaged network, which is what is deployed."""
     network = copy.deepcopy(trainer.average).eval().requires_grad_(False)
-    cost = config.cost if not config.dual_cost else (max(trainer.at.cost, 1e-6),) * 2
+    cost = (max(trainer.at.cost, 1e-6),) * 2 if config.dual_cost else _costs(config)
     return _Made(network_core(network, config, trainer.at.horizon), cost, trainer.at.update, trainer.at.seconds)
+
+
+def _costs(config: AnyTraining) -> tuple[float, float] | None:
+    """The costs of a query that an agent knows; None where it does not value queries."""
+    if isinstance(config, TrainingConfig):
+        return config.cost
+    return None if config.heads is None else config.heads.cost
 
 
 def _configured(
@@ -355,6 +367,7 @@ def _calibrated(
             core,
             problem,
             config.epsilon,
+            cost,
             episodes=some,
             seed=seed,
             seconds=seconds,
@@ -369,6 +382,7 @@ def _calibrated(
             core,
             problem,
             config.epsilon,
+            cost,
             episodes=episodes,
             seed=seed,
             seconds=seconds,
@@ -396,9 +410,8 @@ def recalibrate(model: Model, *, episodes: int = 32768, seed: int = 1, minutes: 
     ``minutes`` limits it. The minutes in the description stay those of training.
     """
     config = model.description.training
-    cost = config.cost if isinstance(config, TrainingConfig) else None
     seconds = None if minutes is None else 60 * minutes
-    calibration = _calibrated(model.core, model.problem, config, cost, episodes, seed, seconds)
+    calibration = _calibrated(model.core, model.problem, config, _costs(config), episodes, seed, seconds)
     # An alarm knows the prior's histories as the old spread of queries makes them.
     alarm = model.alarm if calibration.scale == model.calibration.scale else None
     return replace(model, calibration=calibration, alarm=alarm)

@@ -24,6 +24,7 @@ from cicpe.agents.alarm import Alarm, AlarmConfig, AlarmTables
 from cicpe.agents.core import Core, CoreAgent
 from cicpe.agents.foreseers import make_alarm
 from cicpe.agents.function_core import FunctionCore
+from cicpe.agents.headed_core import HEADS, HeadedCore, Heads, HeadsConfig
 from cicpe.agents.likelihood import LearnedLikelihood
 from cicpe.agents.network_core import NetworkCore
 from cicpe.agents.particle_core import ParticleCore
@@ -259,6 +260,8 @@ class Model:
             belief = (
                 f"{about.training.functions.functions} functions of {about.training.kinds} kinds of Gaussian process"
             )
+        if isinstance(self.core, HeadedCore):
+            belief += ", learned heads"
         return (
             f"# {about.problem}\n\n"
             f"Options: {options}. Trained for epsilon from {low:g} to {high:g}, at most {about.horizon} queries.\n\n"
@@ -295,6 +298,7 @@ def _identity(description: Description) -> str:
     """What decides an agent that is not trained, beside its weights, as JSON."""
     about = description.model_dump(
         mode="json",
+        exclude_none=True,
         include={"problem", "problem_options", "training", "horizon"}
         | ({"query_space", "answer_space", "context_names"} if description.training.kind == "functions" else set()),
     )
@@ -328,32 +332,47 @@ def _core(path: Path, description: Description, weights: bytes) -> Core:
             raise ModelError(f"{path / 'config.json'} describes an actor that cannot be made: {error}") from None
     if _said(weights) != _identity(description):
         raise ModelError(f"{path / WEIGHTS} was saved with another belief or problem than config.json describes")
+    heads = None if training.heads is None else _heads(path / "config.json", training.heads)
+    core: Core
     if isinstance(training, FunctionTraining):
-        return _function_core(path, description, training, weights)
-    return _particle_core(path, description, training, weights)
+        core = _function_core(path, description, training, weights, heads)
+    else:
+        core = _particle_core(path, description, training, weights, heads)
+    return core if heads is None else HeadedCore(core, heads.eval().requires_grad_(False))
 
 
-def _particle_core(path: Path, description: Description, training: ParticleTraining, weights: bytes) -> ParticleCore:
+def _heads(path: Path, config: HeadsConfig) -> Heads:
+    """The heads that a description asks for, without their weights."""
+    try:
+        with torch.device("meta"):
+            return Heads(config)
+    except (RuntimeError, OverflowError, MemoryError) as error:
+        raise ModelError(f"{path} describes heads that cannot be made: {error}") from None
+
+
+def _particle_core(
+    path: Path, description: Description, training: ParticleTraining, weights: bytes, heads: Heads | None
+) -> ParticleCore:
     try:
         problem = ProblemSpec(description.problem, description.problem_options).make()
         learned = None if training.likelihood == "exact" else LearnedLikelihood(problem, training.hidden)
         core = ParticleCore(problem, description.horizon, training.particles, training.aim, learned)
     except (CicpeError, RuntimeError, ValueError, TypeError, OverflowError, MemoryError) as error:
         raise ModelError(f"{path / 'config.json'} describes particles that cannot be made: {error}") from None
-    if learned is None:
-        _fill(torch.nn.Module(), path / WEIGHTS, weights)
-    else:
-        _fill(learned, path / WEIGHTS, weights)
+    _fill(learned or torch.nn.Module(), path / WEIGHTS, weights, heads)
+    if learned is not None:
         learned.eval().requires_grad_(False)
     return core
 
 
-def _function_core(path: Path, description: Description, training: FunctionTraining, weights: bytes) -> FunctionCore:
+def _function_core(
+    path: Path, description: Description, training: FunctionTraining, weights: bytes, heads: Heads | None
+) -> FunctionCore:
     """It needs nothing of the problem but its spaces: a session runs where a survey's data are not."""
     try:
         query_space, answer_space = map(space_from_json, (description.query_space, description.answer_space))
         processes = Processes(training.kinds, query_space.dim, len(description.context_names))
-        _fill(processes, path / WEIGHTS, weights)
+        _fill(processes, path / WEIGHTS, weights, heads)
         processes.requires_grad_(False)
         return FunctionCore(query_space, answer_space, processes, description.horizon, training.functions, training.aim)
     except ModelError:
@@ -391,13 +410,18 @@ def _said(weights: bytes) -> str | None:
     return said if isinstance(said, str) else None
 
 
-def _fill(network: torch.nn.Module, path: Path, data: bytes) -> None:
-    """Puts saved weights into a network, once they are known to fit."""
+def _fill(network: torch.nn.Module, path: Path, data: bytes, heads: Heads | None = None) -> None:
+    """Puts saved weights into a network (and into heads beside it), once they are known to fit."""
     try:
         tensors = load_tensors(data)
     except (SafetensorError, ValueError, RuntimeError) as error:
         raise ModelError(f"{path} cannot be read as weights: {error}") from None
-    wanted = {key: (tuple(value.shape), value.dtype) for key, value in network.state_dict().items()}
+    parts = {"": network} if heads is None else {"": network, HEADS: heads}
+    wanted = {
+        prefix + key: (tuple(value.shape), value.dtype)
+        for prefix, part in parts.items()
+        for key, value in part.state_dict().items()
+    }
     given = {key: (tuple(value.shape), value.dtype) for key, value in tensors.items()}
     for key in sorted(wanted.keys() | given.keys()):
         if wanted.get(key) != given.get(key):
@@ -406,7 +430,8 @@ def _fill(network: torch.nn.Module, path: Path, data: bytes) -> None:
             )
         if not bool(torch.isfinite(tensors[key]).all()):
             raise ModelError(f"{path} holds weights that are not finite ({key}); the file is damaged")
-    network.load_state_dict(tensors, assign=True)
+    for prefix, part in parts.items():
+        part.load_state_dict({key: tensors[prefix + key] for key in part.state_dict()}, assign=True)
 
 
 def _bytes(path: Path) -> bytes:

@@ -11,6 +11,7 @@ from torch import Tensor
 from cicpe.agents.alarm import Alarm, AlarmConfig, AlarmTables, Foreseer
 from cicpe.agents.core import Core
 from cicpe.agents.function_core import FunctionCore, FunctionState
+from cicpe.agents.headed_core import HeadedCore
 from cicpe.agents.network_core import NetworkCore
 from cicpe.agents.particle_core import ParticleCore, ParticleState
 from cicpe.agents.smc import resample
@@ -90,6 +91,8 @@ class FunctionForeseer(Foreseer):
 
 def make_alarm(config: AlarmConfig, tables: AlarmTables, core: Core) -> Alarm:
     """The alarm of a core."""
+    if isinstance(core, HeadedCore):  # what it foresees is its belief's, and so is its state
+        core = core.belief
     if isinstance(core, ParticleCore):
         return Alarm(config, tables, ParticleForeseer(core))
     if isinstance(core, FunctionCore):

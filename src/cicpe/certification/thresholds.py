@@ -14,13 +14,11 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from jaxtyping import Float
 from scipy.stats import beta
-from torch import Generator, Tensor
+from torch import Tensor
 
-from cicpe import trees
 from cicpe.agents.core import Core
-from cicpe.agents.stopping import BellmanStop
+from cicpe.agents.records import Records, record
 from cicpe.certification.calibration import MARGIN, Calibration, Cell, Table
 from cicpe.certification.tempering import Tempering, fit_tempering
 from cicpe.problems import HiddenTasks, Problem
@@ -34,64 +32,12 @@ EPSILONS = 9
 """How many epsilons thresholds are chosen for."""
 KNOTS = 5
 """At how many values of the context thresholds are chosen."""
-SURE = 0.9995
-"""Confidence at which an episode need not be played on: no threshold that matters is above."""
 PILOT = 512
 """Episodes that are played to see how many a budget affords."""
 SLACK = 0.04
 """Accuracy that a pilot of a few episodes does not tell from none."""
 BELLMAN_SHARE = 0.125
 """Share of the episodes on which the Bellman rule is recorded: it takes a network pass a cost."""
-
-
-class Records(NamedTuple):
-    """What an agent would have done at every prefix of held-out episodes."""
-
-    loss: Float[Tensor, "epsilon episode prefix"]
-    """Of what would be recommended at each epsilon."""
-    context: Float[Tensor, "episode context"]
-    confidence: Float[Tensor, "epsilon episode prefix"]
-    bellman: Tensor
-    """Where the Bellman rule would stop: epsilon x cost x episode x prefix, boolean."""
-
-
-def record(
-    core: Core,
-    hidden: HiddenTasks,
-    epsilons: tuple[float, ...],
-    scale: float,
-    rng: Generator,
-    costs: tuple[float, ...] = (),
-    minimum_time: int = 1,
-) -> Records:
-    """Plays every task to the horizon and records what each stop rule would see.
-
-    Where the Bellman rule is not asked for, an episode that is sure at every epsilon ends there.
-    """
-    n, steps = len(hidden), core.horizon + 1
-    loss, confidence = torch.zeros(len(epsilons), n, steps), torch.zeros(len(epsilons), n, steps)
-    bellman = torch.zeros(len(epsilons), len(costs), n, steps, dtype=torch.bool)
-    rule = BellmanStop(lambda context: torch.zeros(len(context)), minimum_time)
-    context, active, state = hidden.context, torch.arange(n), core.begin(hidden.context)
-    for t in range(steps):
-        prices = [torch.full((len(active),), cost) for cost in costs]
-        look = core.look(state, epsilons, rng, scale, prices)
-        one = look.recommendation.stride(0) == 0  # the same at every epsilon
-        losses = [hidden.loss(answer) for answer in (look.recommendation[:1] if one else look.recommendation)]
-        for e in range(len(epsilons)):
-            # What an ended episode had last stays in its later columns.
-            loss[e, active, t:] = losses[0 if one else e][:, None]
-            confidence[e, active, t:] = look.confidence[e][:, None]
-            for c, price in enumerate(prices):
-                bellman[e, c, :, t] = rule.decide(look.view(e, c), price)
-        go = (look.confidence < SURE).any(dim=0) | (len(costs) > 0)
-        if t == core.horizon or not bool(go.any()):
-            break
-        query = look.query
-        if not bool(go.all()):
-            hidden, active, query, state = hidden.select(go), active[go], query[go], trees.select(state, go)
-        state = core.observe(state, query, hidden.observe(query, rng))
-    return Records(loss, context, confidence, bellman)
 
 
 @dataclass(frozen=True)
@@ -114,10 +60,7 @@ class Study:
         for begin in range(0, episodes, chunk):
             hidden = HiddenTasks.draw(problem or self.problem, min(chunk, episodes - begin), rng)
             parts.append(record(self.core, hidden, self.epsilons, scale, rng, costs, self.minimum_time))
-        loss, context, confidence, bellman = zip(*parts, strict=True)
-        return Records(
-            torch.cat(loss, dim=1), torch.cat(context), torch.cat(confidence, dim=1), torch.cat(bellman, dim=2)
-        )
+        return Records.joined(parts)
 
 
 class Needs(NamedTuple):
@@ -324,12 +267,7 @@ def _by_knot(
     low, high = float(context[:, 0].min()), float(context[:, 0].max())
     middles = [float(context[group, 0].median()) for group in groups]
     values = (low, *middles[1:-1], high)
-    return [(value, _some(records, group)) for value, group in zip(values, groups, strict=True)]
-
-
-def _some(records: Records, rows: Tensor) -> Records:
-    loss, context, confidence, bellman = records
-    return Records(loss[:, rows], context[rows], confidence[:, rows], bellman[:, :, rows])
+    return [(value, records.select(group)) for value, group in zip(values, groups, strict=True)]
 
 
 def _log_grid(low: float, high: float, points: int) -> tuple[float, ...]:

@@ -25,7 +25,7 @@ class CriticConfig(Config):
 
     def build(self, memory: Memory, answer_dim: int) -> "Critic":
         """The critic that this describes."""
-        return Critic(self, memory)
+        return Critic(self, memory.width, memory.width_at)
 
 
 class Goal(NamedTuple):
@@ -43,15 +43,15 @@ class Critic(nn.Module):
 
     GOAL_FEATURES = 3 + 4
 
-    def __init__(self, config: CriticConfig, memory: Memory) -> None:
+    def __init__(self, config: CriticConfig, width: int, width_at: int) -> None:
         super().__init__()
         heads = 2 if config.twin else 1
         extra = self.GOAL_FEATURES
         self.stop = nn.ModuleList(
-            mlp([memory.width + extra, config.hidden, config.hidden, 1], last_gain=0.1) for _ in range(heads)
+            mlp([width + extra, config.hidden, config.hidden, 1], last_gain=0.1) for _ in range(heads)
         )
         self.go = nn.ModuleList(
-            mlp([memory.width_at + extra + 1, config.hidden, config.hidden, 1], last_gain=0.1) for _ in range(heads)
+            mlp([width_at + extra + 1, config.hidden, config.hidden, 1], last_gain=0.1) for _ in range(heads)
         )
 
     @staticmethod

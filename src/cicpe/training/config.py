@@ -7,6 +7,7 @@ from pydantic import Field, model_validator
 
 from cicpe.agents.actors import ActorName, Aim
 from cicpe.agents.function_core import FunctionConfig
+from cicpe.agents.headed_core import HeadsConfig
 from cicpe.agents.particle_core import ParticleConfig
 from cicpe.agents.processes import KINDS
 from cicpe.networks.base import Config
@@ -205,6 +206,8 @@ class Untrained(Config):
     """The most queries of an episode."""
     fit_seconds: float = Field(default=90.0, gt=0)
     """Wall-clock for fitting what has to be fitted, at most a quarter of a budget in minutes."""
+    heads: HeadsConfig | None = None
+    """Learned heads for confidence and continuation, which the Bellman rule needs; None takes the belief's own word."""
 
     @property
     def aim(self) -> float:
