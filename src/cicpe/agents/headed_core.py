@@ -11,7 +11,7 @@ from typing import Any, final
 
 import torch
 from jaxtyping import Float, Int
-from pydantic import Field
+from pydantic import Field, model_validator
 from torch import Generator, Tensor, nn
 
 from cicpe.agents.core import EDGE, Core, Look
@@ -37,6 +37,12 @@ class HeadsConfig(Config):
     """Gradient steps."""
     cost: tuple[float, float] = (1e-3, 0.1)
     """Range of the cost of a query that they are to know."""
+
+    @model_validator(mode="after")
+    def _range(self) -> "HeadsConfig":
+        if not 0 < self.cost[0] <= self.cost[1]:
+            raise ValueError(f"cost = {self.cost}: needs 0 < low <= high")
+        return self
 
 
 @final

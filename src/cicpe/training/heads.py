@@ -2,9 +2,9 @@
 
 import math
 import time
+from collections.abc import Sequence
 
 import torch
-from torch import Tensor
 
 from cicpe.agents.core import Core
 from cicpe.agents.headed_core import HeadedCore, Heads, HeadsConfig
@@ -35,20 +35,21 @@ def fit_heads(
 ) -> HeadedCore:
     """The belief with heads, learned on fresh episodes: as many as are asked for and ``seconds`` allow."""
     low, high = epsilon
-    epsilons = low * (high / low) ** torch.linspace(0, 1, EPSILONS if low < high else 1)
+    epsilons = tuple(low * (high / low) ** (i / (EPSILONS - 1)) for i in range(EPSILONS if low < high else 1))
     rng, began = torch.Generator().manual_seed(seed), time.perf_counter()
     parts: list[Records] = []
     while not parts or (len(parts) * CHUNK < config.episodes and time.perf_counter() - began < seconds):
         hidden = HiddenTasks.draw(problem, min(CHUNK, config.episodes - len(parts) * CHUNK), rng)
-        parts.append(record(core, hidden, tuple(epsilons.tolist()), 0.0, rng))
+        parts.append(record(core, hidden, epsilons, 0.0, rng))
+    return HeadedCore(core, fit_to(Records.joined(parts), epsilons, config, seed))
+
+
+def fit_to(records: Records, at: Sequence[float], config: HeadsConfig, seed: int) -> Heads:
+    """Heads for what was recorded of a belief, at the epsilons ``at``."""
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
+        torch.manual_seed(seed)  # nn.Linear takes no generator; the global one is put back
         heads = Heads(config)
-    _fit(heads, Records.joined(parts), epsilons, config, rng)
-    return HeadedCore(core, heads.eval().requires_grad_(False))
-
-
-def _fit(heads: Heads, records: Records, epsilons: Tensor, config: HeadsConfig, rng: torch.Generator) -> None:
+    epsilons, rng = torch.tensor(at), torch.Generator().manual_seed(seed)
     success = (records.loss <= epsilons[:, None, None]).float()
     episodes, prefixes = success.shape[1:]
     prefix_BP = torch.arange(prefixes).expand(BATCH, -1)
@@ -71,3 +72,4 @@ def _fit(heads: Heads, records: Records, epsilons: Tensor, config: HeadsConfig, 
         optimiser.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]
         optimiser.step()
+    return heads.eval().requires_grad_(False)
