@@ -437,3 +437,14 @@ def test_cells_saved_without_a_risky_threshold_are_read() -> None:
     data = table.model_dump(mode="json")
     short = [[[None if cell is None else cell[:3] for cell in row] for row in rows] for rows in data["confidence"]]
     assert Calibration.model_validate(data | {"confidence": short}) == table
+
+
+@pytest.mark.parametrize("cost", [None, (1e-3, 0.1)])
+def test_calibration_says_how_far_it_is(network: Network, cost: tuple[float, float] | None) -> None:
+    said: list[float] = []
+    problem = BinarySearch(dim=1, noise=(0.05, 0.1))
+    core = NetworkCore(network, Thompson(problem.query_space), horizon=4)
+    calibrate(core, problem, (0.2, 0.4), cost, episodes=300, chunk=20, knots=3, on_progress=said.append)
+    assert said == sorted(said)
+    assert said[0] < 0.1
+    assert said[-1] > 0.98

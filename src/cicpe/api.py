@@ -52,14 +52,14 @@ CALIBRATION_SHARE = 0.1
 
 @final
 class Watcher:
-    """What a caller may follow: the choices made, each iteration, each look. Override what is of use."""
+    """What a caller may follow: the choices made, each iteration, each look, and from 0 to 1 how far calibration is."""
 
     def __init__(
         self,
         on_choice: Callable[[tuple[str, ...]], None] = lambda reasons: None,
         on_iteration: Callable[[Trainer], None] = lambda trainer: None,
         on_look: Callable[[Look], None] = lambda look: None,
-        on_calibration: Callable[[], None] = lambda: None,
+        on_calibration: Callable[[float], None] = lambda share: None,
         on_certificate: Callable[[str], None] = lambda said: None,
     ) -> None:
         self.on_choice, self.on_iteration, self.on_certificate = on_choice, on_iteration, on_certificate
@@ -142,9 +142,9 @@ def train(
             model.save(folder)
             append_certificate(folder / LEDGER, certificate)
         return model
-    watcher.on_calibration()
+    watcher.on_calibration(0.0)
     seconds = None if minutes is None else max(60 * minutes - made.seconds, 60 * minutes * CALIBRATION_SHARE)
-    model = run.model(made, calibration_episodes, seconds)
+    model = run.model(made, calibration_episodes, seconds, watcher.on_calibration)
     if folder is not None:
         model.save(folder)
     return model
@@ -161,7 +161,13 @@ class _Run:
     seed: int
     calibration_episodes: int
 
-    def model(self, made: "_Made", episodes: int, seconds: float | None) -> Model:
+    def model(
+        self,
+        made: "_Made",
+        episodes: int,
+        seconds: float | None,
+        on_progress: Callable[[float], None] = lambda share: None,
+    ) -> Model:
         """Calibrates what training gave, and describes it."""
         problem, spec, began = self.problem, spec_of(self.problem), time.perf_counter()
         core, seed, each = made.core, self.seed + 1_000_003, None
@@ -172,7 +178,7 @@ class _Run:
             limit = math.inf if seconds is None else seconds / 4
             core = fit_heads(core, problem, self.config.epsilon, self.config.heads, seed + 5, limit)
             seconds = None if seconds is None else 0.75 * seconds
-        calibration = _calibrated(core, problem, self.config, made.cost, episodes, seed, seconds, each)
+        calibration = _calibrated(core, problem, self.config, made.cost, episodes, seed, seconds, each, on_progress)
         context = HiddenTasks.draw(problem, 4096, torch.Generator().manual_seed(self.seed)).context
         description = Description(
             problem=spec.name,
@@ -359,6 +365,7 @@ def _calibrated(
     seed: int,
     seconds: float | None,
     each: float | None = None,
+    on_progress: Callable[[float], None] = lambda share: None,
 ) -> Calibration:
     """Stop thresholds for what a configuration was trained for."""
     if isinstance(config, FunctionTraining):
@@ -375,6 +382,7 @@ def _calibrated(
             chunk=2048 if seconds is None else FEW,
             least=FUNCTION_LEAST,
             each=each,
+            on_progress=on_progress,
         )
     if isinstance(config, ParticleTraining):
         # An episode takes a second, not a millisecond: fewer of them, at fewer knots.
@@ -390,6 +398,7 @@ def _calibrated(
             knots=3,
             chunk=64,
             least=0.0,
+            on_progress=on_progress,
         )
     return calibrate(
         core,
@@ -401,6 +410,7 @@ def _calibrated(
         seed=seed,
         minimum_time=config.minimum_time,
         seconds=seconds,
+        on_progress=on_progress,
     )
 
 

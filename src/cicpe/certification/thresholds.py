@@ -9,6 +9,7 @@ of delta is kept in reserve.
 
 import math
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -50,6 +51,8 @@ class Study:
     minimum_time: int = 1
     """Queries before the Bellman rule may stop."""
     chunk: int = 2048
+    on_played: Callable[[int], None] = lambda episodes: None
+    """Told of every chunk, once it is played."""
 
     def play(
         self, episodes: int, seed: int, scale: float, costs: tuple[float, ...] = (), problem: Problem | None = None
@@ -60,6 +63,7 @@ class Study:
         for begin in range(0, episodes, chunk):
             hidden = HiddenTasks.draw(problem or self.problem, min(chunk, episodes - begin), rng)
             parts.append(record(self.core, hidden, self.epsilons, scale, rng, costs, self.minimum_time))
+            self.on_played(len(hidden))
         return Records.joined(parts)
 
 
@@ -100,6 +104,7 @@ def calibrate(
     chunk: int = 2048,
     least: float = 0.25,
     each: float | None = None,
+    on_progress: Callable[[float], None] = lambda share: None,
 ) -> Calibration:
     """Chooses the spread of deployed queries, then a threshold for every (epsilon, delta).
 
@@ -119,6 +124,7 @@ def calibrate(
         chunk: Episodes played at once.
         least: Share of the episodes that is played whatever the limit.
         each: Seconds that an episode takes, where that is known; else a pilot finds out.
+        on_progress: Told from time to time what share of the episodes is played.
     """
     began = time.perf_counter()
     epsilons = _log_grid(*epsilon, points)
@@ -132,6 +138,7 @@ def calibrate(
             each = (1.0 if cost is None else 1.67) * (time.perf_counter() - start) / tried
         affordable = int((seconds - (time.perf_counter() - began)) / each)
         episodes = min(episodes, max(int(least * episodes), affordable))
+    study = replace(study, on_played=_counted(episodes + _for_bellman(episodes, cost, knots), on_progress))
     by_confidence = _by_knot(study, episodes, seed, scale, (), knots)
     confidence = tuple(
         tuple(
@@ -160,6 +167,23 @@ def calibrate(
     )
 
 
+def _counted(total: int, on_progress: Callable[[float], None]) -> Callable[[int], None]:
+    """What counts episodes and tells the share of ``total`` that is played."""
+    played = 0
+
+    def count(episodes: int) -> None:
+        nonlocal played
+        played += episodes
+        on_progress(min(1.0, played / total))
+
+    return count
+
+
+def _for_bellman(episodes: int, cost: tuple[float, float] | None, knots: int) -> int:
+    """How many more episodes the Bellman rule is recorded on."""
+    return 0 if cost is None else max(knots, int(BELLMAN_SHARE * episodes))
+
+
 def _bellman_table(
     study: Study,
     episodes: int,
@@ -172,8 +196,7 @@ def _bellman_table(
     """The Bellman rule's costs; all null where the core does not value queries."""
     if cost is None:
         return ()
-    costs = _log_grid(*cost, COSTS)
-    some = max(knots, int(BELLMAN_SHARE * episodes))
+    costs, some = _log_grid(*cost, COSTS), _for_bellman(episodes, cost, knots)
     return tuple(
         tuple(
             choose_cells(

@@ -12,6 +12,9 @@ if TYPE_CHECKING:
     from cicpe.api import Watcher
     from cicpe.training.loop import Look, Trainer
 
+CALIBRATING = "choosing the stop thresholds on held-out tasks"
+SILENCE = 15.0
+"""Seconds that calibration is silent for, where lines are written."""
 REDRAW = 0.2
 """Seconds between two updates of the bar."""
 
@@ -30,7 +33,7 @@ def _plain_lines() -> "Iterator[Watcher]":
     yield Watcher(
         on_choice=_explain,
         on_look=lambda look: note(f"{look.progress:4.0%}  {_time_left(look)}  {_figures(look)}  update {look.update}"),
-        on_calibration=lambda: note("choosing the stop thresholds on held-out tasks"),
+        on_calibration=_Calibrating(),
         on_certificate=note,
     )
 
@@ -61,10 +64,27 @@ def _live_bar() -> "Iterator[Watcher]":
                 status = f"{left} left  {figures}" if trainer.at.update else f"{len(trainer.lessons)} lessons"
                 bar.update(task, completed=trainer.progress, status=status)
 
-        def on_calibration() -> None:
-            bar.update(task, completed=1.0, status="choosing the stop thresholds on held-out tasks")
+        def on_calibration(share: float) -> None:
+            bar.update(task, completed=1.0, status=f"{CALIBRATING}: {share:.0%}")
 
         yield Watcher(_explain, on_iteration, on_look, on_calibration, note)
+
+
+class _Calibrating:
+    """A line at the start, and one more now and then where it takes long."""
+
+    def __init__(self) -> None:
+        self.said = 0.0
+
+    def __call__(self, share: float) -> None:
+        now = time.perf_counter()
+        if share == 0:
+            note(CALIBRATING)
+        elif now - self.said < SILENCE:
+            return
+        else:
+            note(f"{share:4.0%}  of those tasks played")
+        self.said = now
 
 
 def _explain(reasons: tuple[str, ...]) -> None:
