@@ -166,6 +166,22 @@ def test_a_recommendation_holds_the_mass_that_it_says(problem: Problem) -> None:
             assert bool((confidence >= (weight * (start <= epsilon)).sum(dim=1) - 1e-6).all())
 
 
+@pytest.mark.parametrize("entries", [2, 3])
+def test_of_observations_with_two_values_the_equal_ones_are_neighbours(entries: int) -> None:
+    rng = torch.Generator().manual_seed(4)
+    target = 2 * torch.rand(2, 4096, entries, generator=rng) - 1
+    query = 2 * torch.rand(2, 5, 1, entries, generator=rng) - 1
+    observed = torch.where(target[:, None] >= query, 1.0, -1.0)
+    found = score_queries("variance", observed, target, 0.1)
+    # Two draws from one box: a sixth of its squared sides, weighted by how many particles it holds.
+    boxes = torch.cartesian_prod(*[torch.tensor([-1.0, 1.0])] * entries)
+    expected = torch.zeros(2, 5)
+    for box in boxes:
+        side = torch.where(box > 0, 1 - query[:, :, 0], query[:, :, 0] + 1)
+        expected += -(side / 2).prod(dim=-1) * side.square().sum(dim=-1) / 6
+    torch.testing.assert_close(found, expected, rtol=0.08, atol=0.0)
+
+
 @pytest.mark.parametrize("entries", [1, 2])
 def test_scores_of_queries_are_those_of_neighbours_found_one_by_one(entries: int) -> None:
     observed = torch.randn((2, 3, 20, entries), generator=rng())

@@ -17,6 +17,8 @@ from cicpe.spaces import Space
 QueryRule = Literal["agreement", "entropy", "variance", "disagreement", "thompson", "greedy"]
 LAGS = (1, 2, 3)
 """Which neighbours are compared."""
+SAME = 8
+"""Particles a kind of observation, on average, with which kinds may be laid out on a line."""
 
 
 def candidate_queries(
@@ -64,8 +66,9 @@ def _neighbour_distances(observed_BKMY: Tensor, target_BMX: Tensor) -> Float[Ten
     def at(index_BKL: Tensor) -> Tensor:
         return target_XBKM.gather(-1, index_BKL.expand(len(target_XBKM), -1, -1, -1))
 
-    if y == 1:
-        order_BKM = torch.from_numpy(observed_BKMY[..., 0].numpy().argsort(axis=-1))  # torch's is far slower
+    line_BKM = observed_BKMY[..., 0] if y == 1 else _codes(observed_BKMY)
+    if line_BKM is not None:
+        order_BKM = torch.from_numpy(line_BKM.numpy().argsort(axis=-1))  # torch's is far slower
         sorted_XBKM = at(order_BKM)
         pairs = [(sorted_XBKM[..., lag:] - sorted_XBKM[..., :-lag]).square().sum(dim=0) for lag in LAGS]
         return torch.cat(pairs, dim=-1)
@@ -73,3 +76,16 @@ def _neighbour_distances(observed_BKMY: Tensor, target_BMX: Tensor) -> Float[Ten
     apart.diagonal(dim1=-2, dim2=-1).fill_(torch.inf)
     near_BKML = apart.topk(len(LAGS), dim=-1, largest=False).indices
     return (at(near_BKML.flatten(-2)) - target_XBKM.repeat_interleave(len(LAGS), dim=-1)).square().sum(dim=0)
+
+
+def _codes(observed_BKMY: Tensor) -> Float[Tensor, "batch query particle"] | None:
+    """Observations of a few entries with two values each as one number: equal ones are neighbours on a line.
+
+    None where there are others, or so many kinds that most neighbours on the line would differ.
+    """
+    m, y = observed_BKMY.shape[2:]
+    low, high = observed_BKMY.aminmax()
+    upper = observed_BKMY == high
+    if SAME * 2**y > m or not bool((upper | (observed_BKMY == low)).all()):
+        return None
+    return upper.float() @ (2.0 ** torch.arange(y))
