@@ -109,10 +109,8 @@ def readme() -> None:
         "| family | d | cells | accuracy | queries, ratio to the paper's best | ratio to exact Bayes | minutes to train |",
         "|---|---|---|---|---|---|---|",
     ]
-    for file in sorted((ROOT / "docs" / "results").glob("*.json")):
-        rows = json.loads(file.read_text())
-        if not isinstance(rows, list):
-            continue
+    for family in sorted({cell["problem"] for cell in json.loads(TARGETS.read_text())["cells"]}):
+        rows = json.loads((ROOT / "docs" / "results" / f"{family}.json").read_text())
         for dim in sorted({row["dim"] for row in rows}):
             some = [row for row in rows if row["dim"] == dim and "accuracy" in row["confidence"]]
             paper = [row["confidence"]["mean_queries"] / row["paper_best_queries"] for row in some]
