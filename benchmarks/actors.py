@@ -25,10 +25,10 @@ PAPER = ("ts", "ttps", "td3", "uniform")
 FAMILIES: dict[str, dict[str, Any]] = {
     "binary-search": {"dim": 6, "updates": 1200, "actors": (*PAPER, "search")},
     "best-arm": {"dim": 5, "updates": 400, "actors": (*PAPER, "ucb")},
+    # Every prefix looks at all others: a horizon that grows would leave less training to those that need it most.
     "ackley": {"dim": 3, "updates": 1200, "actors": PAPER, "settings": {"horizon": 30, "adapt_horizon": False}},
     "gp-max": {"dim": 1, "updates": 300, "actors": ("td3", "uniform", "fts", "ucb")},
 }
-"""Where every prefix looks at all others, a horizon that grows would leave less training to those that need it most."""
 EPISODES, SEED = 2000, 30_000
 
 

@@ -9,7 +9,6 @@ little too well.
 
 import argparse
 import json
-import math
 import time
 from dataclasses import replace
 from typing import Any
@@ -19,22 +18,11 @@ from torch import Tensor
 
 import cicpe
 from cicpe.agents.headed_core import Heads, HeadsConfig
-from cicpe.agents.records import Records, record
-from cicpe.certification.thresholds import confidence_stops
-from cicpe.problems import HiddenTasks
+from cicpe.agents.records import Records
+from cicpe.certification.thresholds import Study, confidence_stops
 from cicpe.training.heads import CHUNK, fit_to
 
 ACCURACY, COSTS = 0.9, torch.logspace(-3, -1, 40)
-
-
-def played(model: cicpe.Model, horizon: int, epsilons: tuple[float, ...], episodes: int, seed: int) -> Records:
-    core = replace(model.core, horizon=min(horizon, model.core.horizon))  # type: ignore[type-var]
-    rng = torch.Generator().manual_seed(seed)
-    parts = [
-        record(core, HiddenTasks.draw(model.problem, CHUNK, rng), epsilons, 0.0, rng)
-        for _ in range(math.ceil(episodes / CHUNK))
-    ]
-    return Records.joined(parts)
 
 
 def fewest(success: Tensor, stops: list[Tensor]) -> float | None:
@@ -79,7 +67,8 @@ def main() -> None:
     low, high = model.description.training.epsilon
     epsilons = tuple(low * (high / low) ** (i / 4) for i in range(5))
     began = time.process_time()
-    records = played(model, given.horizon, epsilons, given.episodes, given.seed)
+    core = replace(model.core, horizon=min(given.horizon, model.core.horizon))  # type: ignore[type-var]
+    records = Study(core, model.problem, epsilons, chunk=CHUNK).play(given.episodes, given.seed, 0.0)
     seconds, half = time.process_time() - began, len(records.length) // 2
     config = HeadsConfig()
     heads = fit_to(records.select(torch.arange(half)), epsilons, config, given.seed)

@@ -1,7 +1,7 @@
 """The particle agent on one cell of the paper: accuracy and queries on fresh tasks, without any training.
 
     python benchmarks/particles.py --problem ackley --dim 3 --epsilon 0.2 --noise 0.05 --episodes 600
-    python benchmarks/particles.py --table      # all of docs/results/particles.md: half an hour on one core
+    python benchmarks/particles.py --table      # all of docs/results/particles.md: an hour and more on one core
 
 Every episode is played until it is all but sure, or to the horizon. The threshold kappa is chosen on one half of
 the episodes and judged on the other.
@@ -118,7 +118,7 @@ def page(rows: list[dict[str, Any]]) -> str:
         "Written by `python benchmarks/particles.py --table`. Nothing is trained but the learned likelihood, a small network "
         "fitted to simulated triples. The threshold is chosen on one half of the episodes, as low as accuracy 0.9 allows, "
         "and judged on the other; 95 % intervals. *Queries at 0.90* are those of the threshold with that accuracy on all episodes. "
-        "Milliseconds are of processor time a query: in batches of a hundred, "
+        "Milliseconds are of processor time a query: in batches of sixty or a hundred, "
         "and alone.",
         "",
         "| problem | d | epsilon | noise | likelihood | minutes to fit | episodes | accuracy | queries | queries at 0.90 | ms | ms alone |",

@@ -27,7 +27,7 @@ WORTH = [max(SUCCESS[k] - COST * (k - t) for k in range(t + 1, 4)) for t in rang
 
 
 class Luck(cicpe.Problem):
-    """An answer of 0 is right for every task whose luck, the target, is at most epsilon."""
+    """An answer that says "after t observations" is right for the share ``SUCCESS[t]`` of tasks, by their luck."""
 
     query_space = answer_space = UNIT
     horizon = 3
@@ -54,7 +54,7 @@ class Counts(NamedTuple):
 class Counter(Core):
     """Believes in nothing but the time; ``boldness`` multiplies its log-odds of success."""
 
-    horizon, has_go_values, query_space, answer_space = 3, False, UNIT, UNIT
+    horizon, query_space, answer_space = 3, UNIT, UNIT
 
     def __init__(self, boldness: float = 1.0) -> None:
         self.boldness = boldness

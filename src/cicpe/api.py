@@ -337,7 +337,10 @@ def _configured(
     except ValidationError as error:
         fault = error.errors()[0]
         field, value = ("settings", changes) if not fault["loc"] else (".".join(map(str, fault["loc"])), fault["input"])
-        raise InvalidInput(field, value, fault["msg"]) from None
+        allowed = fault["msg"]
+        if fault["type"] == "extra_forbidden" and len(fault["loc"]) == 1:
+            allowed = f"a setting of this recipe ({', '.join(type(config).model_fields)}), or another recipe"
+        raise InvalidInput(field, value, allowed) from None
 
 
 def _merged(old: Any, new: Any) -> Any:

@@ -49,8 +49,6 @@ class Core(ABC):
 
     horizon: int
     """The most queries of an episode."""
-    has_go_values: bool
-    """Whether it can value a query, as the Bellman rule needs."""
     most_at_once: int = 4096
     """Episodes that are to be played together at most: their states have to fit in memory."""
 

@@ -104,7 +104,6 @@ class FunctionCore(Core):
     config: FunctionConfig = field(default_factory=FunctionConfig)
     aim: float = 0.1
     """The epsilon that queries are chosen for."""
-    has_go_values: bool = False
     most_at_once: int = 512
     """Episodes: a history of sixty queries takes three quarters of a megabyte."""
 

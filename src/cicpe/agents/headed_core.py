@@ -15,7 +15,7 @@ from pydantic import Field, model_validator
 from torch import Generator, Tensor, nn
 
 from cicpe.agents.core import EDGE, Core, Look
-from cicpe.networks.base import Config
+from cicpe.networks.base import Config, check_range
 from cicpe.networks.critic import Critic, CriticConfig
 from cicpe.spaces import Space
 
@@ -40,8 +40,7 @@ class HeadsConfig(Config):
 
     @model_validator(mode="after")
     def _range(self) -> "HeadsConfig":
-        if not 0 < self.cost[0] <= self.cost[1]:
-            raise ValueError(f"cost = {self.cost}: needs 0 < low <= high")
+        check_range("cost", self.cost)
         return self
 
 
@@ -80,7 +79,6 @@ class HeadedCore(Core):
 
     belief: Core
     heads: Heads
-    has_go_values: bool = True
 
     @property
     def horizon(self) -> int:  # type: ignore[override]

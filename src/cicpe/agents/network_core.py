@@ -24,7 +24,6 @@ class NetworkCore(Core):
     horizon: int
     shaped: bool = False
     """Whether the critic values a query by what it gains over stopping now."""
-    has_go_values: bool = True
 
     @property
     def query_space(self) -> Space:

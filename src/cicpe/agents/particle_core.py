@@ -97,7 +97,6 @@ class ParticleCore(Core):
     """The epsilon that queries are chosen for."""
     learned: LearnedLikelihood | None = None
     """In place of the problem's own likelihood."""
-    has_go_values: bool = False
 
     def __post_init__(self) -> None:
         name = type(self.problem).__name__

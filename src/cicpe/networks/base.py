@@ -28,6 +28,12 @@ class Config(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True, allow_inf_nan=False)
 
 
+def check_range(name: str, values: tuple[float, float]) -> None:
+    """Refuses a range that is not one of positive numbers, the smaller first."""
+    if not 0 < values[0] <= values[1]:
+        raise ValueError(f"{name} = {values}: needs 0 < low <= high")
+
+
 class Dims(NamedTuple):
     """The sizes that a problem fixes."""
 

@@ -10,7 +10,7 @@ from cicpe.agents.function_core import FunctionConfig
 from cicpe.agents.headed_core import HeadsConfig
 from cicpe.agents.particle_core import ParticleConfig
 from cicpe.agents.processes import KINDS
-from cicpe.networks.base import Config
+from cicpe.networks.base import Config, check_range
 from cicpe.networks.network import NetworkConfig
 from cicpe.networks.policy import ActorConfig
 
@@ -175,9 +175,7 @@ class TrainingConfig(Config):
     @model_validator(mode="after")
     def _ranges(self) -> "TrainingConfig":
         for name in ("epsilon", "cost"):
-            low, high = getattr(self, name)
-            if not 0 < low <= high:
-                raise ValueError(f"{name} = {(low, high)}: needs 0 < low <= high")
+            check_range(name, getattr(self, name))
         if self.polyak is None and (self.returns == "one-step" or self.reward == "sampled"):
             raise ValueError(
                 "polyak = None: one-step returns and sampled rewards need a target network; give a rate such as 0.01"
@@ -216,8 +214,7 @@ class Untrained(Config):
 
     @model_validator(mode="after")
     def _range(self) -> "Untrained":
-        if not 0 < self.epsilon[0] <= self.epsilon[1]:
-            raise ValueError(f"epsilon = {self.epsilon}: needs 0 < low <= high")
+        check_range("epsilon", self.epsilon)
         return self
 
 
