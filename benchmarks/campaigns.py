@@ -213,19 +213,19 @@ def crowd(address: str, size: int, each: int, threads: int, campaigns: int) -> d
     store.close()
     command = [sys.executable, __file__, "clients", "--store", address, "--threads", str(threads)]
     command += ["--each", str(each), "--campaigns", str(campaigns)]
-    processes = [
+    mixture = [
         subprocess.Popen([*command, "--first", str(first)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         for first in range(0, size, threads)
     ]
-    for process in processes:
+    for process in mixture:
         assert process.stdout is not None
         process.stdout.readline()
     began = time.perf_counter()
-    for process in processes:
+    for process in mixture:
         assert process.stdin is not None
         process.stdin.write("go\n")
         process.stdin.flush()
-    said = [json.loads(process.communicate()[0]) for process in processes]
+    said = [json.loads(process.communicate()[0]) for process in mixture]
     took = time.perf_counter() - began
     store = open_store(address)
     faults = [error for one in said for error in one["errors"]] + _misnumbered(store, size, each, campaigns)
@@ -234,7 +234,7 @@ def crowd(address: str, size: int, each: int, threads: int, campaigns: int) -> d
     done = [value for one in said for value in one["until done"]]
     return {
         "clients": size,
-        "processes": len(processes),
+        "processes": len(mixture),
         "campaigns": campaigns,
         "events": len(done),
         "conflicts": sum(one["conflicts"] for one in said),
@@ -283,7 +283,7 @@ def latency(address: str, size: int, repeats: int = 20) -> dict[str, Any]:
 
     torch.set_num_threads(1)
     model = cicpe.load(MODEL)
-    core = replace(model.core, horizon=10**6)
+    belief = replace(model.belief, horizon=10**6)
 
     class Endless:
         """The model without a stop and a horizon, so that it gets this far."""
@@ -291,8 +291,8 @@ def latency(address: str, size: int, repeats: int = 20) -> dict[str, Any]:
         fingerprint = model.fingerprint
 
         def session(self, epsilon: float, delta: float, *, seed: int = 0, stop: str = "", **context: float) -> Session:
-            agent = replace(model.unstopped(epsilon), core=core)
-            return Session(agent, core.query_space, 6, [0.1], epsilon, delta, seed)
+            agent = replace(model.unstopped(epsilon), belief=belief)
+            return Session(agent, belief.query_space, 6, [0.1], epsilon, delta, seed)
 
     store = open_store(address)
     assert isinstance(store, SqlStore)

@@ -16,11 +16,11 @@ from typing import Any
 
 import torch
 
-from cicpe.agents.particle_core import DegenerateParticles, ParticleConfig, ParticleCore
-from cicpe.agents.records import SURE, record
-from cicpe.certification.thresholds import KAPPAS, confidence_stops
+from cicpe.beliefs.particles.belief import DegenerateParticles, ParticleBelief, ParticleConfig
+from cicpe.calibration.thresholds import KAPPAS, confidence_stops
+from cicpe.episodes.table import SURE, record
 from cicpe.evaluation.evaluate import mean_interval, proportion_interval
-from cicpe.problems import HiddenTasks, make_problem
+from cicpe.problems import TaskBatch, make_problem
 
 OUT = Path(__file__).parent.parent / "docs" / "results"
 KEY = ("problem", "dim", "likelihood")
@@ -73,23 +73,23 @@ def measure(given: argparse.Namespace) -> dict[str, Any]:
     config = ParticleConfig.model_validate(dict(pair.split("=") for pair in given.set))
     learned, fit = None, 0.0
     if given.likelihood == "learned":
-        from cicpe.agents.likelihood import fit_likelihood
+        from cicpe.beliefs.particles.likelihood import fit_likelihood
 
         began = time.process_time()
         learned = fit_likelihood(problem, seconds=given.fit_seconds, seed=given.seed)
         fit = time.process_time() - began
-    core = ParticleCore(problem, given.horizon, config, given.aim or given.epsilon, learned)
+    belief = ParticleBelief(problem, given.horizon, config, given.aim or given.epsilon, learned)
     rng = torch.Generator().manual_seed(given.seed)
     began, parts = time.process_time(), []
     with warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always", DegenerateParticles)
         for begin in range(0, given.episodes, given.chunk):
-            hidden = HiddenTasks.draw(problem, min(given.chunk, given.episodes - begin), rng)
-            parts.append(record(core, hidden, (given.epsilon,), 0.0, rng))
+            tasks = TaskBatch.draw(problem, min(given.chunk, given.episodes - begin), rng)
+            parts.append(record(belief, tasks, (given.epsilon,), 0.0, rng))
     seconds = time.process_time() - began
     loss, confidence = (torch.cat([part[i][0] for part in parts]) for i in (0, 2))
     began = time.process_time()
-    one = record(core, HiddenTasks.draw(problem, 1, rng), (given.epsilon,), 0.0, rng)
+    one = record(belief, TaskBatch.draw(problem, 1, rng), (given.epsilon,), 0.0, rng)
     alone = (time.process_time() - began) / made(one.confidence[0])
     cell = {name: getattr(given, name) for name in ("problem", "dim", "epsilon", "noise", "episodes", "likelihood")}
     return {

@@ -19,9 +19,9 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from cicpe.agents.records import Records
-from cicpe.certification.thresholds import Study, confidence_stops
-from cicpe.model import network_core
+from cicpe.calibration.thresholds import CalibrationRun, confidence_stops
+from cicpe.episodes.table import EpisodeTable
+from cicpe.model.model import network_belief
 from cicpe.problems import make_problem
 from cicpe.training.loop import Trainer
 from cicpe.training.recipes import choose
@@ -43,8 +43,8 @@ def make_trainer(recipe: str, minutes: float, seed: int) -> Trainer:
 def measure(trainer: Trainer) -> dict[str, object]:
     """Accuracy against mean queries over all confidence thresholds, and the Bellman rule's own point."""
     costs = (max(trainer.at.cost, 1e-6),) if trainer.config.dual_cost else ()
-    core = network_core(trainer.average, trainer.config, trainer.at.horizon)
-    study = Study(core, trainer.problem, (CELL["epsilon"],), trainer.config.minimum_time)
+    belief = network_belief(trainer.average, trainer.config, trainer.at.horizon)
+    study = CalibrationRun(belief, trainer.problem, (CELL["epsilon"],), trainer.config.minimum_time)
     records = study.play(EPISODES, SEED, 0.0, costs)
     success = records.loss[0] <= CELL["epsilon"]
     rows = torch.arange(EPISODES)
@@ -70,7 +70,7 @@ def _accuracy_at(q: float, queries: np.ndarray, accuracy: np.ndarray, success: t
     return float(max(after, by_confidence))
 
 
-def _bellman_point(records: Records, success: torch.Tensor) -> dict[str, float]:
+def _bellman_point(records: EpisodeTable, success: torch.Tensor) -> dict[str, float]:
     hit = records.bellman[0, 0]
     stop = torch.where(hit.any(dim=1), hit.int().argmax(dim=1), hit.shape[1] - 1)
     accuracy = success[torch.arange(len(stop)), stop].float().mean()
@@ -145,13 +145,13 @@ def page(result: dict[str, object], minutes: float, limit: float) -> str:
         + " | queries for 0.90 | own Bellman rule |",
         "|---|---|---|" + "---|" * (len(QUERIES) + 2),
     ]
-    for name, look in [("fast", fast)] + [("paper", look) for look in looks]:  # type: ignore[attr-defined]
-        bellman = look.get("bellman")
+    for name, assessment in [("fast", fast)] + [("paper", assessment) for assessment in looks]:  # type: ignore[attr-defined]
+        bellman = assessment.get("bellman")
         own = f"{bellman['accuracy']:.3f} at {bellman['mean_queries']:.1f}" if bellman else ""
-        cells = " | ".join(f"{look['accuracy_at_queries'][str(q)]:.3f}" for q in QUERIES)
-        reached = look["queries_at_0.90"]
+        cells = " | ".join(f"{assessment['accuracy_at_queries'][str(q)]:.3f}" for q in QUERIES)
+        reached = assessment["queries_at_0.90"]
         lines.append(
-            f"| {name} | {look['seconds'] / 60:.1f} min | {look['updates']} | {cells} | "
+            f"| {name} | {assessment['seconds'] / 60:.1f} min | {assessment['updates']} | {cells} | "
             f"{'not reached' if reached is None else f'{reached:.1f}'} | {own} |"
         )
     caught = result["paper_caught_up_after_seconds"]

@@ -16,17 +16,17 @@ from pathlib import Path
 
 import torch
 
-from cicpe.agents.actors import make_actor
-from cicpe.agents.core import CoreAgent
-from cicpe.agents.network_core import NetworkCore
-from cicpe.agents.stopping import ConfidenceStop
-from cicpe.networks.attention import AttentionConfig
-from cicpe.networks.axis import AxisConfig
-from cicpe.networks.delta import DeltaConfig
-from cicpe.networks.network import MemoryConfig, NetworkConfig
-from cicpe.networks.recurrent import RecurrentConfig
-from cicpe.networks.regression import RegressionConfig
-from cicpe.problems import HiddenTasks, Problem, make_problem
+from cicpe.agents.belief_agent import BeliefAgent
+from cicpe.agents.stop_rules import ConfidenceStop
+from cicpe.beliefs.network.belief import NetworkBelief
+from cicpe.beliefs.network.memories.attention import AttentionConfig
+from cicpe.beliefs.network.memories.delta_rule import DeltaRuleConfig
+from cicpe.beliefs.network.memories.per_axis import PerAxisConfig
+from cicpe.beliefs.network.memories.recurrent import RecurrentConfig
+from cicpe.beliefs.network.memories.regression import RegressionConfig
+from cicpe.beliefs.network.network import MemoryConfig, NetworkConfig
+from cicpe.beliefs.network.query_rules import make_actor
+from cicpe.problems import Problem, TaskBatch, make_problem
 from cicpe.training.config import TrainingConfig
 from cicpe.training.loop import Trainer, build_network
 from cicpe.training.recipes import choose
@@ -36,8 +36,8 @@ MEMORIES: dict[str, tuple[str, MemoryConfig]] = {
     "gru": ("binary-search", RecurrentConfig(kind="gru")),
     "lstm": ("binary-search", RecurrentConfig(kind="lstm")),
     "lstm, pooling": ("binary-search", RecurrentConfig(kind="lstm", readout="pooling")),
-    "delta": ("binary-search", DeltaConfig()),
-    "axis": ("binary-search", AxisConfig()),
+    "delta": ("binary-search", DeltaRuleConfig()),
+    "axis": ("binary-search", PerAxisConfig()),
     "regression, linear": ("best-arm", RegressionConfig(features="linear", estimate="weights")),
     "regression, fourier": ("gp-max", RegressionConfig(estimate="maximum")),
     "attention": ("binary-search", AttentionConfig()),
@@ -51,14 +51,14 @@ def latency(problem: Problem, memory: MemoryConfig, upto: int = 100, repeats: in
     never = ConfidenceStop(lambda context: torch.full((len(context),), 2.0))
     same = problem.query_space == problem.answer_space
     actor = make_actor("ts" if same else "uniform", problem.query_space, problem.answer_space)
-    agent = CoreAgent(NetworkCore(network, actor, upto + 20), never, 0.1, 0.1)
+    agent = BeliefAgent(NetworkBelief(network, actor, upto + 20), never, 0.1, 0.1)
     early, late = [], []
     for _ in range(repeats):
-        hidden = HiddenTasks.draw(problem, 1, rng)
-        state = agent.begin(hidden.context)
+        tasks = TaskBatch.draw(problem, 1, rng)
+        state = agent.begin(tasks.context)
         proposal = agent.propose(state, rng)
         for t in range(1, upto + 6):
-            observation = hidden.observe(proposal.query, rng)
+            observation = tasks.observe(proposal.query, rng)
             began = time.perf_counter()
             state = agent.observe(state, proposal.query, observation)
             proposal = agent.propose(state, rng)

@@ -24,13 +24,13 @@ from torch import Tensor
 from cicpe.baselines.references.gp_grid import GPGrid
 from cicpe.baselines.references.gp_peak import GPPeak, batch_sizes
 from cicpe.baselines.tbal import localise, plan_for
-from cicpe.certification.any_agent import choose_threshold
+from cicpe.calibration.any_agent import choose_threshold
+from cicpe.episodes.table import record_beliefs
 from cicpe.evaluation.bootstrap import bootstrap_mean
-from cicpe.evaluation.curves import record_beliefs
 from cicpe.evaluation.evaluate import proportion_interval
 from cicpe.plots.scaling import Scaling, Slope, plot_scaling
 from cicpe.plots.style import png
-from cicpe.problems import HiddenTasks, Problem
+from cicpe.problems import Problem, TaskBatch
 from cicpe.problems.gp_argmax import GPArgmax
 from cicpe.problems.gp_max import GPMax
 
@@ -81,7 +81,7 @@ def asked(question: str) -> Problem:
 def play(question: str, seed: int) -> Record:
     """One chunk of tasks, the same for both questions, through all rounds."""
     family, problem = GPArgmax(NOISE), asked(question)
-    task = HiddenTasks.draw(family, CHUNK, torch.Generator().manual_seed(seed)).task
+    task = TaskBatch.draw(family, CHUNK, torch.Generator().manual_seed(seed)).task
     target, rng = problem.target(task)[:, 0], torch.Generator().manual_seed(seed + 1000)
     agent = GPPeak(problem, 0.1, horizon=1)
     belief = agent.begin(family.context(task))
@@ -189,7 +189,7 @@ def slopes(queries_BE: np.ndarray) -> dict[str, Any]:
 def tbal() -> dict[str, Any]:
     """T-BAL's plan, and how often it is right where the grid of the functions is fine enough to say."""
     family, rows = GPArgmax(NOISE), []
-    hidden = HiddenTasks.draw(family, 1000, torch.Generator().manual_seed(HALVES["first"]))
+    tasks = TaskBatch.draw(family, 1000, torch.Generator().manual_seed(HALVES["first"]))
     for epsilon in TBAL_EPSILONS:
         plan = plan_for(family, math.sqrt(epsilon), DELTA)
         row: dict[str, Any] = {
@@ -199,9 +199,9 @@ def tbal() -> dict[str, Any]:
             "ascent": sum(2 * count for _, count in plan.ascent),
         }
         if epsilon in (1e-4, 1e-5):
-            loss = hidden.loss(localise(plan, hidden, torch.Generator().manual_seed(7)))
+            loss = tasks.loss(localise(plan, tasks, torch.Generator().manual_seed(7)))
             right = int((loss <= plan.radius).sum())
-            row |= {"accuracy": right / len(hidden), "accuracy_ci": list(proportion_interval(right, len(hidden)))}
+            row |= {"accuracy": right / len(tasks), "accuracy_ci": list(proportion_interval(right, len(tasks)))}
         rows.append(row)
     last, before = rows[-1], rows[-3]
     slope = math.log(last["ascent"] / before["ascent"]) / math.log(last["epsilon"] / before["epsilon"])

@@ -29,11 +29,11 @@ import cicpe
 from cicpe.agents.base import Agent
 from cicpe.api import fit_alarm
 from cicpe.baselines.catalogue import METHODS, Setting
-from cicpe.certification.robustness import robustness
 from cicpe.data.splits import FOLDS
-from cicpe.evaluation.curves import record_beliefs
-from cicpe.evaluation.runner import run_episodes
-from cicpe.problems import HiddenTasks
+from cicpe.episodes.outcomes import run_episodes
+from cicpe.episodes.table import record_beliefs
+from cicpe.evaluation.robustness import robustness
+from cicpe.problems import TaskBatch
 from cicpe.problems.geochem import AUGMENTATIONS, Geochem
 
 ROOT = Path(__file__).parent.parent
@@ -133,7 +133,7 @@ def played(model: cicpe.Model, problem: Geochem, epsilon: float, many: int, seed
     """Loss, queries and confidence of every trajectory; where delta is not served, of the next that is."""
     agent, delta = best_agent(model, epsilon)
     rng = torch.Generator().manual_seed(seed)
-    outcome = run_episodes(agent, HiddenTasks.draw(problem, many, rng), rng)
+    outcome = run_episodes(agent, TaskBatch.draw(problem, many, rng), rng)
     return {
         "delta": delta,
         "loss": [round(x, 4) for x in outcome.loss.tolist()],
@@ -172,7 +172,7 @@ def baselines(names: Sequence[str], trajectories: int) -> None:
                     row["losses"] = [[round(x, 4) for x in line] for line in beliefs.loss_BT.tolist()]
                 else:
                     rng = torch.Generator().manual_seed(SEED)
-                    found = run_episodes(agent, HiddenTasks.draw(problem, trajectories, rng), rng)
+                    found = run_episodes(agent, TaskBatch.draw(problem, trajectories, rng), rng)
                     row |= {"loss": found.loss.tolist(), "queries": found.queries.tolist()}
                     row["stopped"] = found.stopped.tolist()
                 rows.append(row | {"seconds": time.process_time() - began})
@@ -186,10 +186,10 @@ def variations(splits: Sequence[int]) -> None:
     for split in splits:
         for name, options in VARIATIONS.items():
             problem = family(split, **options)
-            core = cicpe.train(
+            belief = cicpe.train(
                 problem, updates=250, recipe="functions", calibration_episodes=100, settings={"horizon": 24}, seed=split
-            ).core
-            model = replace(cicpe.load(folder_of("distance", split, 0)), core=replace(core, horizon=24))
+            ).belief
+            model = replace(cicpe.load(folder_of("distance", split, 0)), belief=replace(belief, horizon=24))
             for entry in problem.as_surveyed("held-out").entries:
                 beliefs = record_beliefs(model.unstopped(0.2), region(problem, entry.name), 6, 22, SEED)
                 losses = [[round(x, 4) for x in line] for line in beliefs.loss_BT.tolist()]

@@ -21,10 +21,11 @@ from matplotlib.figure import Figure
 
 import cicpe
 from cicpe import zoo
-from cicpe.certification.robustness import robustness
 from cicpe.data.places import DataError
-from cicpe.evaluation.curves import record_beliefs, reliability, spread, survival
+from cicpe.episodes.table import record_beliefs
 from cicpe.evaluation.evaluate import evaluate_agent
+from cicpe.evaluation.reliability import reliability, spread, survival
+from cicpe.evaluation.robustness import robustness
 from cicpe.plots.ackley import Reach, plot_ackley_ranges
 from cicpe.plots.bands import plot_spread, plot_survival
 from cicpe.plots.heat import plot_robustness

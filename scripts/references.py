@@ -17,8 +17,8 @@ from typing import Any
 import torch
 
 import cicpe
-from cicpe.comparison import compare
 from cicpe.problems import make_problem
+from cicpe.reporting.comparison import compare
 
 ROOT = Path(__file__).parent.parent
 OUT = ROOT / "docs" / "results"

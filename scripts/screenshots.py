@@ -23,7 +23,7 @@ import uvicorn
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 from cicpe import make_problem
-from cicpe.problems import HiddenTasks
+from cicpe.problems import TaskBatch
 from cicpe.server.app import make_app
 from cicpe.sessions.stores import open_store
 
@@ -37,12 +37,12 @@ def anneal(place: float) -> float:
 def simulated(client: httpx.Client, name: str, model: str, family: str, steps: int, **options: float) -> None:
     """A few steps of a task that is drawn from a family."""
     rng = torch.Generator().manual_seed(1)
-    hidden = HiddenTasks.draw(make_problem(family, **options), 1, rng)
+    tasks = TaskBatch.draw(make_problem(family, **options), 1, rng)
     body = {"name": name, "model": model, "epsilon": 0.2, "delta": 0.1}
     client.post("/api/campaigns", json=body).raise_for_status()
     for _ in range(steps):
         query = client.get(f"/api/campaigns/{name}/ask").json()["query"]
-        values = hidden.observe(torch.tensor([query]), rng)[0].tolist()
+        values = tasks.observe(torch.tensor([query]), rng)[0].tolist()
         client.post(f"/api/campaigns/{name}/tell", json={"observation": values}).raise_for_status()
 
 

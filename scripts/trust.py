@@ -17,12 +17,12 @@ import numpy as np
 import torch
 
 import cicpe
-from cicpe.agents.core import CoreAgent
-from cicpe.agents.stopping import ConfidenceStop
+from cicpe.agents.belief_agent import BeliefAgent
+from cicpe.agents.stop_rules import ConfidenceStop
 from cicpe.certification.certify import certify_checkpoint, stream_seed
-from cicpe.certification.diagnostics import diagnose
 from cicpe.certification.martingale import first_crossing, log_path
 from cicpe.evaluation.alarm_study import alarm_study
+from cicpe.evaluation.diagnose import diagnose
 from cicpe.evaluation.evaluate import evaluate_agent
 
 ROOT = Path(__file__).parent.parent
@@ -55,11 +55,11 @@ def pairs() -> dict[str, Any]:
     return {"model": "binary-search-6d", "episodes": TASKS, "rows": rows}
 
 
-def _stopping_at(agent: CoreAgent, kappa: float) -> CoreAgent:
+def _stopping_at(agent: BeliefAgent, kappa: float) -> BeliefAgent:
     return replace(agent, stop_rule=ConfidenceStop(lambda context: torch.full((len(context),), kappa)))
 
 
-def _lowered(agent: CoreAgent, tasks: cicpe.Problem, epsilon: float, delta: float, accuracy: float) -> CoreAgent:
+def _lowered(agent: BeliefAgent, tasks: cicpe.Problem, epsilon: float, delta: float, accuracy: float) -> BeliefAgent:
     """The same agent with its threshold lowered until its accuracy is ``accuracy``."""
     low, high = 0.2, 0.97
     for _ in range(8):
@@ -155,14 +155,14 @@ def confidence() -> dict[str, Any]:
     return {"rows": rows}
 
 
-def _bolder(agent: CoreAgent) -> CoreAgent:
-    plain = agent.temper
+def _bolder(agent: BeliefAgent) -> BeliefAgent:
+    plain = agent.platt
 
     def bold(context: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         slope, intercept = plain(context) if plain else (torch.ones(len(context)), torch.zeros(len(context)))
         return 2 * slope, 2 * intercept
 
-    return replace(agent, temper=bold)
+    return replace(agent, platt=bold)
 
 
 def alarm() -> dict[str, Any]:

@@ -2,7 +2,10 @@
 
 import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, NamedTuple
+
+REPOSITORY = Path(__file__).resolve().parent.parent
 
 
 class Done(NamedTuple):

@@ -11,37 +11,41 @@ import pytest
 import cicpe
 
 ROOT = Path(cicpe.__file__).parent
-BASE = {"_version", "errors", "files", "trees"}
+BASE = {"_version", "errors", "files", "trees", "config", "statistics"}
 SIMULATOR = BASE | {"spaces", "data", "problems"}
-DECIDER = SIMULATOR | {"networks", "agents"}
-EVERYTHING = DECIDER | {"training", "evaluation", "certification", "sessions", "zoo", "model", "api"}
+DECIDER = SIMULATOR | {"gp", "beliefs", "agents", "episodes"}
+MODEL = DECIDER | {"calibration", "training", "sessions", "zoo", "model"}
+EVERYTHING = MODEL | {"evaluation", "certification", "api"}
 
 MAY_IMPORT: dict[str, set[str]] = {
     "_version": set(),
     "errors": set(),
+    "config": set(),
+    "statistics": {"errors"},
     "files": {"errors"},
     "trees": {"errors"},
     "zoo": {"errors"},
     "spaces": BASE,
     "data": BASE,
     "problems": BASE | {"spaces", "data"},
-    "networks": SIMULATOR,
-    "agents": SIMULATOR | {"networks"},
+    "gp": SIMULATOR,
+    "beliefs": SIMULATOR | {"gp"},
+    "agents": SIMULATOR | {"gp", "beliefs"},
+    "episodes": SIMULATOR | {"beliefs", "agents"},
     "baselines": DECIDER,
     "training": DECIDER,
-    "evaluation": DECIDER,
-    "certification": DECIDER | {"evaluation"},
+    "calibration": DECIDER,
     "sessions": DECIDER,
+    "evaluation": DECIDER | {"calibration"},
+    "model": MODEL - {"model"},
+    "certification": MODEL | {"evaluation"},
     "plots": {"errors"},
     "testing": DECIDER | {"sessions"},
-    "model": DECIDER | {"training", "certification", "sessions", "evaluation"},
-    "inspection": EVERYTHING - {"api", "inspection"},
-    "api": (EVERYTHING - {"api"}) | {"inspection"},
-    "comparison": EVERYTHING | {"baselines"},
+    "api": EVERYTHING - {"api"},
     "integrations": EVERYTHING,
     "server": BASE | {"spaces", "sessions", "zoo", "model", "api"},
     "reporting": EVERYTHING | {"baselines", "plots"},
-    "cli": EVERYTHING | {"plots", "testing", "baselines", "comparison", "reporting", "server"},
+    "cli": EVERYTHING | {"plots", "testing", "baselines", "reporting", "server"},
     "__init__": EVERYTHING,
     "__main__": {"cli"},
 }

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any
 from cicpe._version import __version__
 
 if TYPE_CHECKING:
-    from cicpe.api import Watcher, evaluate, fit_alarm, load, recalibrate, train
+    from cicpe.api import TrainingCallback, evaluate, fit_alarm, load, recalibrate, train
     from cicpe.certification.certificate import Certificate
     from cicpe.certification.certify import certify
     from cicpe.errors import CicpeError, InvalidInput
-    from cicpe.model import Model
+    from cicpe.model.model import Model
     from cicpe.problems import Problem, make_problem
     from cicpe.problems.per_task import PerTaskProblem
     from cicpe.spaces import Box, Interval, Sphere
@@ -28,11 +28,11 @@ _PLACES = {
     "CicpeError": "cicpe.errors",
     "Interval": "cicpe.spaces",
     "InvalidInput": "cicpe.errors",
-    "Model": "cicpe.model",
+    "Model": "cicpe.model.model",
     "PerTaskProblem": "cicpe.problems.per_task",
     "Problem": "cicpe.problems",
     "Sphere": "cicpe.spaces",
-    "Watcher": "cicpe.api",
+    "TrainingCallback": "cicpe.api",
     "certify": "cicpe.certification.certify",
     "evaluate": "cicpe.api",
     "fit_alarm": "cicpe.api",
@@ -52,7 +52,7 @@ __all__ = [
     "PerTaskProblem",
     "Problem",
     "Sphere",
-    "Watcher",
+    "TrainingCallback",
     "__version__",
     "certify",
     "evaluate",

@@ -13,27 +13,26 @@ import torch
 from pydantic import ValidationError
 
 from cicpe import zoo
-from cicpe.agents.core import Core
-from cicpe.agents.function_core import FunctionCore
-from cicpe.agents.likelihood import fit_likelihood
-from cicpe.agents.network_core import NetworkCore
-from cicpe.agents.particle_core import ParticleCore
-from cicpe.agents.processes import fit_processes
-from cicpe.certification.alarm_fit import KNOTS
-from cicpe.certification.alarm_fit import fit_alarm as fit_alarm_to
-from cicpe.certification.calibration import Calibration, StopName
+from cicpe.beliefs.base import Belief
+from cicpe.beliefs.functions.belief import FunctionBelief
+from cicpe.beliefs.network.belief import NetworkBelief
+from cicpe.beliefs.particles.belief import ParticleBelief
+from cicpe.beliefs.particles.likelihood import fit_likelihood
+from cicpe.calibration.alarm_fit import KNOTS
+from cicpe.calibration.alarm_fit import fit_alarm as fit_alarm_to
+from cicpe.calibration.table import Calibration, StopName
+from cicpe.calibration.thresholds import calibrate, pilot
 from cicpe.certification.certificate import LEDGER, append_certificate
-from cicpe.certification.thresholds import calibrate, pilot
+from cicpe.certification.checkpoints import CertificationTarget, CheckpointCertifier
 from cicpe.errors import InvalidInput
 from cicpe.evaluation.evaluate import Evaluation, evaluate_agent
-from cicpe.inspection import Inspector, Wanted
-from cicpe.model import Description, Model, network_core
-from cicpe.problems import HiddenTasks, Problem, make_problem, spec_of
+from cicpe.gp.mixture import fit_gp_mixture
+from cicpe.model.model import Description, Model, network_belief
+from cicpe.problems import Problem, TaskBatch, make_problem, spec_of
 from cicpe.training.checkpoint import restore_checkpoint, save_checkpoint
 from cicpe.training.config import AnyTraining, FunctionTraining, ParticleTraining, TrainingConfig
-from cicpe.training.heads import fit_heads
 from cicpe.training.log import TrainingLog
-from cicpe.training.loop import Look, Trainer
+from cicpe.training.loop import Snapshot, Trainer
 from cicpe.training.recipes import choose
 from cicpe.training.schedule import Budget
 
@@ -51,19 +50,19 @@ CALIBRATION_SHARE = 0.1
 
 
 @final
-class Watcher:
+class TrainingCallback:
     """What a caller may follow: the choices made, each iteration, each look, and from 0 to 1 how far calibration is."""
 
     def __init__(
         self,
         on_choice: Callable[[tuple[str, ...]], None] = lambda reasons: None,
         on_iteration: Callable[[Trainer], None] = lambda trainer: None,
-        on_look: Callable[[Look], None] = lambda look: None,
+        on_snapshot: Callable[[Snapshot], None] = lambda snapshot: None,
         on_calibration: Callable[[float], None] = lambda share: None,
         on_certificate: Callable[[str], None] = lambda said: None,
     ) -> None:
         self.on_choice, self.on_iteration, self.on_certificate = on_choice, on_iteration, on_certificate
-        self.on_look, self.on_calibration = on_look, on_calibration
+        self.on_snapshot, self.on_calibration = on_snapshot, on_calibration
 
 
 def train(
@@ -82,7 +81,7 @@ def train(
     certify_every: float | None = None,
     certify_at: tuple[float, float] | None = None,
     settings: dict[str, Any] | None = None,
-    watcher: Watcher | None = None,
+    callback: TrainingCallback | None = None,
 ) -> Model:
     """Meta-trains an agent on a family of tasks and calibrates when it stops.
 
@@ -107,7 +106,7 @@ def train(
             is inside a part is given inside a part: ``{"network": {"critic": {"hidden": 32}}}``.
         watcher: Follows the run.
     """
-    watcher = watcher or Watcher()
+    callback = callback or TrainingCallback()
     if calibration_episodes < 100:
         raise InvalidInput("calibration_episodes", calibration_episodes, "at least 100: thresholds are chosen on them")
     problem = make_problem(problem) if isinstance(problem, str) else problem
@@ -115,8 +114,7 @@ def train(
         minutes = 5.0
     choice = choose(recipe, problem, actor)
     config = _configured(choice.config, problem.default_epsilon if epsilon is None else epsilon, settings)
-    taught = isinstance(config, TrainingConfig) and config.teacher is not None
-    watcher.on_choice((*choice.reasons, "teacher: particles play the first episodes") if taught else choice.reasons)
+    callback.on_choice(choice.reasons)
     folder = None if out is None else Path(out)
     spec = spec_of(problem)
     if folder is not None:
@@ -131,10 +129,10 @@ def train(
         made = _fitted(problem, config, budget, seed)
         inspector = None
     else:
-        inspector = _inspector(run, budget, certify_every, certify_at, folder, watcher)
+        inspector = _inspector(run, budget, certify_every, certify_at, folder, callback)
         identity = {"problem": spec.name, "options": dict(spec.options), "seed": seed, "updates": updates}
         identity["config"] = config.model_dump(mode="json")
-        made = _trained(run, config, budget, folder, resume, identity, checkpoint_seconds, watcher, inspector)
+        made = _trained(run, config, budget, folder, resume, identity, checkpoint_seconds, callback, inspector)
 
     if inspector is not None and inspector.best is not None:
         model, certificate = inspector.best
@@ -142,9 +140,9 @@ def train(
             model.save(folder)
             append_certificate(folder / LEDGER, certificate)
         return model
-    watcher.on_calibration(0.0)
+    callback.on_calibration(0.0)
     seconds = None if minutes is None else max(60 * minutes - made.seconds, 60 * minutes * CALIBRATION_SHARE)
-    model = run.model(made, calibration_episodes, seconds, watcher.on_calibration)
+    model = run.model(made, calibration_episodes, seconds, callback.on_calibration)
     if folder is not None:
         model.save(folder)
     return model
@@ -170,16 +168,12 @@ class _Run:
     ) -> Model:
         """Calibrates what training gave, and describes it."""
         problem, spec, began = self.problem, spec_of(self.problem), time.perf_counter()
-        core, seed, each = made.core, self.seed + 1_000_003, None
-        if isinstance(core, FunctionCore) and seconds is not None:
-            core, each = _within(core, problem, self.config.epsilon[0], seconds, seed)
+        belief, seed, each = made.belief, self.seed + 1_000_003, None
+        if isinstance(belief, FunctionBelief) and seconds is not None:
+            belief, each = _within(belief, problem, self.config.epsilon[0], seconds, seed)
             seconds -= time.perf_counter() - began
-        if not isinstance(self.config, TrainingConfig) and self.config.heads is not None:
-            limit = math.inf if seconds is None else seconds / 4
-            core = fit_heads(core, problem, self.config.epsilon, self.config.heads, seed + 5, limit)
-            seconds = None if seconds is None else 0.75 * seconds
-        calibration = _calibrated(core, problem, self.config, made.cost, episodes, seed, seconds, each, on_progress)
-        context = HiddenTasks.draw(problem, 4096, torch.Generator().manual_seed(self.seed)).context
+        calibration = _calibrated(belief, problem, self.config, made.cost, episodes, seed, seconds, each, on_progress)
+        context = TaskBatch.draw(problem, 4096, torch.Generator().manual_seed(self.seed)).context
         description = Description(
             problem=spec.name,
             problem_options=dict(spec.options),
@@ -192,13 +186,13 @@ class _Run:
             context_high=tuple(context.amax(dim=0).tolist()),
             recipe=self.recipe,
             training=self.config,
-            horizon=core.horizon,
+            horizon=belief.horizon,
             seed=self.seed,
             minutes=(made.seconds + time.perf_counter() - began) / 60,
             updates=made.updates,
             threads=torch.get_num_threads(),
         )
-        return Model(core, description, calibration)
+        return Model(belief, description, calibration)
 
 
 def _inspector(
@@ -207,8 +201,8 @@ def _inspector(
     every: float | None,
     at: tuple[float, float] | None,
     folder: Path | None,
-    watcher: Watcher,
-) -> Inspector | None:
+    callback: TrainingCallback,
+) -> CheckpointCertifier | None:
     if every is None:
         return None
     total = budget.minutes if budget.minutes is not None else float(budget.updates or 0)
@@ -218,14 +212,14 @@ def _inspector(
     if not run.config.epsilon[0] <= epsilon <= run.config.epsilon[1]:
         low, high = run.config.epsilon
         raise InvalidInput("certify_at", at, f"an epsilon from {low:g} to {high:g}, the range that is trained for")
-    wanted = Wanted(epsilon, delta, max(1, int(total / every + 1e-9)))
-    return Inspector(wanted, run.seed, folder, watcher.on_certificate)
+    wanted = CertificationTarget(epsilon, delta, max(1, int(total / every + 1e-9)))
+    return CheckpointCertifier(wanted, run.seed, folder, callback.on_certificate)
 
 
 class _Made(NamedTuple):
     """What training gives."""
 
-    core: Core
+    belief: Belief
     cost: tuple[float, float] | None
     """The range of costs that the critic knows."""
     updates: int
@@ -236,30 +230,30 @@ def _fitted(problem: Problem, config: ParticleTraining | FunctionTraining, budge
     """What needs no training: at most a likelihood, or the kinds of function that tasks have, are fitted."""
     began, updates = time.perf_counter(), budget.updates or 0
     limit = math.inf if budget.minutes is None else min(config.fit_seconds, 60 * budget.minutes / 4)
-    core: Core
+    belief: Belief
     if isinstance(config, FunctionTraining):
-        processes = fit_processes(problem, seed, config.kinds, budget.updates, limit)
+        mixture = fit_gp_mixture(problem, seed, config.kinds, budget.updates, limit)
         spaces = problem.query_space, problem.answer_space
-        core = FunctionCore(*spaces, processes, config.horizon, config.functions, config.aim)
+        belief = FunctionBelief(*spaces, mixture, config.horizon, config.functions, config.aim)
     else:
         learned = None
         if config.likelihood == "learned":
             learned = fit_likelihood(problem, limit, seed, hidden=config.hidden, updates=budget.updates)
-        core = ParticleCore(problem, config.horizon, config.particles, config.aim, learned)
-    return _Made(core, _costs(config), updates, time.perf_counter() - began)
+        belief = ParticleBelief(problem, config.horizon, config.particles, config.aim, learned)
+    return _Made(belief, _costs(config), updates, time.perf_counter() - began)
 
 
 def _within(
-    core: FunctionCore, problem: Problem, epsilon: float, seconds: float, seed: int
-) -> tuple[FunctionCore, float]:
+    belief: FunctionBelief, problem: Problem, epsilon: float, seconds: float, seed: int
+) -> tuple[FunctionBelief, float]:
     """The same belief, with a shorter horizon where the time is short and the last queries are worth nothing.
 
     And about how many seconds an episode of it takes.
     """
-    needs = pilot(core, problem, epsilon, FEW, seed + 4)
+    needs = pilot(belief, problem, epsilon, FEW, seed + 4)
     if seconds > FINE * needs.seconds:
-        return core, needs.seconds
-    return replace(core, horizon=needs.queries), needs.seconds * needs.queries / core.horizon
+        return belief, needs.seconds
+    return replace(belief, horizon=needs.queries), needs.seconds * needs.queries / belief.horizon
 
 
 def _trained(
@@ -270,8 +264,8 @@ def _trained(
     resume: bool,
     identity: dict[str, Any],
     checkpoint_seconds: float,
-    watcher: Watcher,
-    inspector: Inspector | None,
+    callback: TrainingCallback,
+    inspector: CheckpointCertifier | None,
 ) -> _Made:
     """Networks, by the training loop; from the checkpoint in ``folder`` where it is to be resumed."""
     if budget.minutes is not None:
@@ -289,13 +283,12 @@ def _trained(
             (folder / CHECKPOINT).unlink(missing_ok=True)
     written = time.perf_counter()
     while trainer.progress < 1:
-        look = trainer.iterate()
-        if trainer.at.update:  # not in a lesson
-            log.losses(trainer.at.update, trainer.last_losses)
-        if look is not None:
-            log.look(look)
-            watcher.on_look(look)
-        watcher.on_iteration(trainer)
+        snapshot = trainer.iterate()
+        log.losses(trainer.at.update, trainer.last_losses)
+        if snapshot is not None:
+            log.snapshot(snapshot)
+            callback.on_snapshot(snapshot)
+        callback.on_iteration(trainer)
         if inspector is not None:
             inspector.inspect(
                 trainer.progress,
@@ -313,14 +306,12 @@ def _made(trainer: Trainer, config: TrainingConfig) -> _Made:
     """The present state of a run, frozen. Its actor looks at the averaged network, which is what is deployed."""
     network = copy.deepcopy(trainer.average).eval().requires_grad_(False)
     cost = (max(trainer.at.cost, 1e-6),) * 2 if config.dual_cost else _costs(config)
-    return _Made(network_core(network, config, trainer.at.horizon), cost, trainer.at.update, trainer.at.seconds)
+    return _Made(network_belief(network, config, trainer.at.horizon), cost, trainer.at.update, trainer.at.seconds)
 
 
 def _costs(config: AnyTraining) -> tuple[float, float] | None:
     """The costs of a query that an agent knows; None where it does not value queries."""
-    if isinstance(config, TrainingConfig):
-        return config.cost
-    return None if config.heads is None else config.heads.cost
+    return config.cost if isinstance(config, TrainingConfig) else None
 
 
 def _configured(
@@ -360,7 +351,7 @@ def _check_options(options: dict[str, Any]) -> None:
 
 
 def _calibrated(
-    core: Core,
+    belief: Belief,
     problem: Problem,
     config: AnyTraining,
     cost: tuple[float, float] | None,
@@ -374,7 +365,7 @@ def _calibrated(
     if isinstance(config, FunctionTraining):
         some = min(episodes, FUNCTION_EPISODES)
         return calibrate(
-            core,
+            belief,
             problem,
             config.epsilon,
             cost,
@@ -390,7 +381,7 @@ def _calibrated(
     if isinstance(config, ParticleTraining):
         # An episode takes a second, not a millisecond: fewer of them, at fewer knots.
         return calibrate(
-            core,
+            belief,
             problem,
             config.epsilon,
             cost,
@@ -404,7 +395,7 @@ def _calibrated(
             on_progress=on_progress,
         )
     return calibrate(
-        core,
+        belief,
         problem,
         config.epsilon,
         cost,
@@ -424,7 +415,7 @@ def recalibrate(model: Model, *, episodes: int = 32768, seed: int = 1, minutes: 
     """
     config = model.description.training
     seconds = None if minutes is None else 60 * minutes
-    calibration = _calibrated(model.core, model.problem, config, _costs(config), episodes, seed, seconds)
+    calibration = _calibrated(model.belief, model.problem, config, _costs(config), episodes, seed, seconds)
     # An alarm knows the prior's histories as the old spread of queries makes them.
     alarm = model.alarm if calibration.scale == model.calibration.scale else None
     return replace(model, calibration=calibration, alarm=alarm)
@@ -436,9 +427,9 @@ def fit_alarm(model: Model, *, seed: int = 2, episodes: int | None = None, ranke
     Takes about a minute for networks, which stay as they are. Particles and functions predict by themselves, but play
     slowly: fewer episodes are ranked.
     """
-    slow = not isinstance(model.core, NetworkCore)
+    slow = not isinstance(model.belief, NetworkBelief)
     alarm = fit_alarm_to(
-        model.core,
+        model.belief,
         model.problem,
         scale=model.calibration.scale,
         epsilon=model.calibration.epsilons[0],

@@ -8,7 +8,6 @@ among the smallest of whole episodes of the prior: the chance that a p-value of 
 p is at most p, however often one looks and whenever one stops.
 """
 
-from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, final
 
@@ -17,8 +16,15 @@ from jaxtyping import Float
 from pydantic import Field, model_validator
 from torch import Tensor, nn
 
-from cicpe.networks.base import Config
-from cicpe.networks.predictive import ForesightConfig, ForesightHead, Surprise
+from cicpe.beliefs.base import Belief
+from cicpe.beliefs.functions.belief import FunctionBelief
+from cicpe.beliefs.functions.predictor import FunctionPredictor
+from cicpe.beliefs.network.belief import NetworkBelief
+from cicpe.beliefs.network.prediction import NetworkPredictor, PredictionConfig, PredictionHead
+from cicpe.beliefs.particles.belief import ParticleBelief
+from cicpe.beliefs.particles.predictor import ParticlePredictor
+from cicpe.beliefs.predictors import ObservationPredictor, Surprise
+from cicpe.config import Config
 
 InPrior = Literal["yes", "doubtful", "no", "unknown"]
 DOUBTFUL, NO = 0.05, 0.01
@@ -37,25 +43,11 @@ def in_prior(p_value: float | None) -> InPrior:
     return "no" if p_value <= NO else "doubtful" if p_value <= DOUBTFUL else "yes"
 
 
-class Foreseer(ABC):
-    """Predicts the next observation of histories, as a core holds them."""
-
-    @abstractmethod
-    def surprise(
-        self,
-        state: Any,
-        context: Float[Tensor, "batch context"],
-        query: Float[Tensor, "batch query"],
-        observation: Float[Tensor, "batch observation"],
-    ) -> tuple[Surprise, Float[Tensor, "batch witness features"]]:
-        """How the observation compares, and features of the history: of every entry, or one for all."""
-
-
 @final
 class AlarmConfig(Config):
     """How an alarm was made: the content of ``alarm.json``."""
 
-    foresight: ForesightConfig | None
+    foresight: PredictionConfig | None
     """The head's sizes; None for particles, which predict by themselves."""
     inputs: int = Field(ge=0)
     """Of the detector; zero if there is none."""
@@ -77,7 +69,7 @@ class AlarmConfig(Config):
         if list(self.knots) != sorted(self.knots):
             raise ValueError(f"knots = {self.knots}: needs numbers that rise")
         sees = self.foresight
-        inputs = 0 if sees is None else sees.features + 2 * sees.entries // sees.witnesses
+        inputs = 0 if sees is None else sees.features + 2 * sees.entries // sees.channels
         if self.inputs != inputs or (sees is not None and sees.entries != self.entries):
             raise ValueError(f"inputs = {self.inputs}, entries = {self.entries}: not what the head gives ({inputs})")
         return self
@@ -108,7 +100,7 @@ class Detector(nn.Module):
         return total
 
 
-class Tally(NamedTuple):
+class AlarmState(NamedTuple):
     """What is carried through an episode."""
 
     context: Float[Tensor, "batch context"]
@@ -128,7 +120,7 @@ class AlarmTables(nn.Module):
 
     def __init__(self, config: AlarmConfig) -> None:
         super().__init__()
-        self.head = None if config.foresight is None else ForesightHead(config.foresight)
+        self.head = None if config.foresight is None else PredictionHead(config.foresight)
         self.detector = Detector(config.inputs, config.hidden) if config.inputs else None
         self.register_buffer("quantiles_TSJ", torch.zeros(config.horizon, STATISTICS, len(TAILS)))
         self.register_buffer("lowest_KR", torch.zeros(len(config.knots), config.ranked))
@@ -145,64 +137,67 @@ class Alarm:
 
     config: AlarmConfig
     tables: AlarmTables
-    foreseer: Foreseer
+    predictor: ObservationPredictor
 
     @property
-    def witnesses(self) -> int:
+    def channels(self) -> int:
         """How many parts of a history are looked at alike."""
-        return 1 if self.config.foresight is None else self.config.foresight.witnesses
+        return 1 if self.config.foresight is None else self.config.foresight.channels
 
-    def begin(self, context: Float[Tensor, "batch context"]) -> Tally:
+    def begin(self, context: Float[Tensor, "batch context"]) -> AlarmState:
         """Nothing seen yet."""
         batch, entries = len(context), self.config.entries
-        hidden = torch.zeros(batch, self.witnesses, self.config.hidden if self.config.inputs else 0)
+        hidden = torch.zeros(batch, self.channels, self.config.hidden if self.config.inputs else 0)
         zeros = torch.zeros(batch)
-        return Tally(context, zeros, hidden, zeros, zeros, zeros, torch.zeros(batch, entries), zeros)
+        return AlarmState(context, zeros, hidden, zeros, zeros, zeros, torch.zeros(batch, entries), zeros)
 
-    def observe(self, tally: Tally, state: Any, query: Tensor, observation: Tensor) -> Tally:
+    def observe(self, alarm_state: AlarmState, state: Any, query: Tensor, observation: Tensor) -> AlarmState:
         """After one more observation of the histories ``state``."""
-        surprise, features = self.foreseer.surprise(state, tally.context, query, observation)
-        tally = self.follow(tally, surprise, features)
-        return tally._replace(lowest=torch.minimum(tally.lowest, self._log_tail(tally).amin(dim=-1)))
+        surprise, features = self.predictor.surprise(state, alarm_state.context, query, observation)
+        alarm_state = self.follow(alarm_state, surprise, features)
+        return alarm_state._replace(lowest=torch.minimum(alarm_state.lowest, self._log_tail(alarm_state).amin(dim=-1)))
 
-    def follow(self, tally: Tally, surprise: Surprise, features: Tensor) -> Tally:
+    def follow(self, alarm_state: AlarmState, surprise: Surprise, features: Tensor) -> AlarmState:
         """The sums after one more surprise."""
-        hidden = tally.hidden
+        hidden = alarm_state.hidden
         if self.tables.detector is not None:
             with torch.no_grad():
                 hidden = self.tables.detector.step(hidden, detector_inputs(surprise, features))
-        return tally._replace(
-            time=tally.time + 1,
+        return alarm_state._replace(
+            time=alarm_state.time + 1,
             hidden=hidden,
-            excess=tally.excess + surprise.excess.sum(dim=-1),
-            variance=tally.variance + surprise.variance.sum(dim=-1),
-            largest=torch.maximum(tally.largest, surprise.residual.abs().amax(dim=-1)),
-            total=tally.total + surprise.residual,
+            excess=alarm_state.excess + surprise.excess.sum(dim=-1),
+            variance=alarm_state.variance + surprise.variance.sum(dim=-1),
+            largest=torch.maximum(alarm_state.largest, surprise.residual.abs().amax(dim=-1)),
+            total=alarm_state.total + surprise.residual,
         )
 
-    def statistics(self, tally: Tally) -> Float[Tensor, "batch statistic"]:
+    def statistics(self, alarm_state: AlarmState) -> Float[Tensor, "batch statistic"]:
         """Large where a history is odd."""
         with torch.no_grad():
             detector = self.tables.detector
-            evidence = torch.zeros_like(tally.time) if detector is None else detector.logit(tally.hidden)
-        one_sided = tally.total.abs().amax(dim=-1) / tally.time.sqrt()
-        return torch.stack([evidence, tally.excess / (tally.variance + SOFT).sqrt(), tally.largest, one_sided], dim=-1)
+            evidence = torch.zeros_like(alarm_state.time) if detector is None else detector.logit(alarm_state.hidden)
+        one_sided = alarm_state.total.abs().amax(dim=-1) / alarm_state.time.sqrt()
+        return torch.stack(
+            [evidence, alarm_state.excess / (alarm_state.variance + SOFT).sqrt(), alarm_state.largest, one_sided],
+            dim=-1,
+        )
 
-    def _log_tail(self, tally: Tally) -> Float[Tensor, "batch statistic"]:
+    def _log_tail(self, alarm_state: AlarmState) -> Float[Tensor, "batch statistic"]:
         """Log of the chance of a larger statistic under the prior, between its kept quantiles and beyond them."""
-        time = tally.time.long().clamp_max(self.config.horizon) - 1
-        return log_tail(self.tables.quantiles_TSJ[time], self.statistics(tally))
+        time = alarm_state.time.long().clamp_max(self.config.horizon) - 1
+        return log_tail(self.tables.quantiles_TSJ[time], self.statistics(alarm_state))
 
-    def p_value(self, tally: Tally) -> Float[Tensor, " batch"]:
+    def p_value(self, alarm_state: AlarmState) -> Float[Tensor, " batch"]:
         """(1 + prior episodes that were ever as odd) / (1 + all of them), at the less alarming neighbour knot."""
         knots = torch.tensor(self.config.knots)
-        below = above = torch.zeros(len(tally.time), dtype=torch.long)
-        if tally.context.shape[-1] and len(knots) > 1:
-            value, slack = tally.context[:, 0].contiguous(), 1e-4 * (knots[-1] - knots[0])
+        below = above = torch.zeros(len(alarm_state.time), dtype=torch.long)
+        if alarm_state.context.shape[-1] and len(knots) > 1:
+            value, slack = alarm_state.context[:, 0].contiguous(), 1e-4 * (knots[-1] - knots[0])
             below = (torch.searchsorted(knots, value + slack, right=True) - 1).clamp(0, len(knots) - 1)
             above = torch.searchsorted(knots, value - slack).clamp(0, len(knots) - 1)
         ranked = self.tables.lowest_KR
-        lowest = tally.lowest[:, None].contiguous()
+        lowest = alarm_state.lowest[:, None].contiguous()
         odder = [torch.searchsorted(ranked[knot].contiguous(), lowest, right=True)[:, 0] for knot in (below, above)]
         return (1 + torch.maximum(*odder)) / (1 + ranked.shape[1])
 
@@ -226,3 +221,14 @@ def log_tail(quantiles: Float[Tensor, "*batch tail"], value: Float[Tensor, "*bat
     share = (value - left) / span
     step = tails[1] - tails[0]
     return (tails[0] + step * (cell[..., 0] + share)).clamp(-40.0, 0.0)
+
+
+def make_alarm(config: AlarmConfig, tables: AlarmTables, belief: Belief) -> Alarm:
+    """The alarm of a core."""
+    if isinstance(belief, ParticleBelief):
+        return Alarm(config, tables, ParticlePredictor(belief))
+    if isinstance(belief, FunctionBelief):
+        return Alarm(config, tables, FunctionPredictor(belief))
+    assert isinstance(belief, NetworkBelief)
+    assert tables.head is not None
+    return Alarm(config, tables, NetworkPredictor(belief.network, tables.head))

@@ -10,7 +10,7 @@ from torch import Generator, Tensor
 
 from cicpe.agents.base import Agent, Proposal
 from cicpe.errors import InvalidInput
-from cicpe.problems import HiddenTasks, Problem
+from cicpe.problems import Problem, TaskBatch
 from cicpe.spaces import Box, Interval, Space
 
 CLEAR = 0.2
@@ -92,7 +92,7 @@ def orientation(problem: Problem, tasks: int = 64, queries: int = 128) -> int | 
         return None
     rng = torch.Generator().manual_seed(0)
     rows = torch.arange(tasks).repeat_interleave(queries)
-    hidden = HiddenTasks.draw(problem, tasks, rng)
+    hidden = TaskBatch.draw(problem, tasks, rng)
     many = hidden.select(rows)
     query = problem.query_space.sample(len(rows), rng)
     value = many.observe(query, rng).view(tasks, queries)

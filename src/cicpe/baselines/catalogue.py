@@ -7,9 +7,8 @@ from typing import NamedTuple
 import torch
 
 from cicpe.agents.base import Agent
-from cicpe.agents.core import CoreAgent
-from cicpe.agents.particle_core import ParticleCore
-from cicpe.agents.stopping import ConfidenceStop
+from cicpe.agents.belief_agent import BeliefAgent
+from cicpe.agents.stop_rules import ConfidenceStop
 from cicpe.baselines.gp_ucb import GPUCB
 from cicpe.baselines.max_value import UniformBins, UniformTop
 from cicpe.baselines.optuna_agents import OptunaAgent
@@ -20,6 +19,7 @@ from cicpe.baselines.references.grid import GridPosterior
 from cicpe.baselines.regret_bounds import RegretBounds
 from cicpe.baselines.tbal import TBAL, plan_for
 from cicpe.baselines.track_and_stop import TrackAndStop
+from cicpe.beliefs.particles.belief import ParticleBelief
 from cicpe.errors import InvalidInput
 from cicpe.problems import Problem
 from cicpe.problems.binary_search import BinarySearch
@@ -73,9 +73,9 @@ def _argmax(setting: Setting) -> Agent:
 def _particles(setting: Setting) -> Agent:
     if isinstance(setting.problem, BinarySearch):
         raise InvalidInput("problem", "binary-search", "a problem without a closed-form posterior")
-    core = ParticleCore(setting.problem, min(setting.limit, 2 * setting.budget), aim=setting.epsilon)
+    belief = ParticleBelief(setting.problem, min(setting.limit, 2 * setting.budget), aim=setting.epsilon)
     never = ConfidenceStop(lambda context: torch.full((len(context),), math.inf))
-    return CoreAgent(core, never, setting.epsilon, setting.epsilon)
+    return BeliefAgent(belief, never, setting.epsilon, setting.epsilon)
 
 
 METHODS: Mapping[str, Method] = {

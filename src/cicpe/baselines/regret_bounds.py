@@ -13,7 +13,6 @@ import torch
 from torch import Generator, Tensor
 
 from cicpe.agents.base import Proposal
-from cicpe.agents.windows import best_window
 from cicpe.baselines.base import (
     History,
     HistoryAgent,
@@ -26,6 +25,7 @@ from cicpe.baselines.base import (
 )
 from cicpe.baselines.gp_model import fit_gp, from_cube, sobol, to_cube
 from cicpe.problems import Problem
+from cicpe.statistics import highest_mass_interval
 
 NEAR = 0.05
 """Spread of the candidates about the best query so far, in the unit cube."""
@@ -76,7 +76,9 @@ class RegretBounds(HistoryAgent):
         query = from_cube(space, places[(mean + 2 * std).argmax()])
         value, place = path.max(dim=1)
         if space != self.problem.answer_space:
-            answer, confidence = best_window(value[None], torch.full_like(value, 1 / self.paths)[None], self.epsilon)
+            answer, confidence = highest_mass_interval(
+                value[None], torch.full_like(value, 1 / self.paths)[None], self.epsilon
+            )
             answer = self.problem.answer_space.project((self.sign * answer).float())
             return query, answer, confidence[0].float(), value.std().float()[None]
         target = from_cube(space, places)

@@ -22,7 +22,7 @@ from torch import Generator, Tensor
 
 from cicpe.agents.base import Agent, Proposal
 from cicpe.errors import InvalidInput
-from cicpe.problems import HiddenTasks, Problem
+from cicpe.problems import Problem, TaskBatch
 from cicpe.problems.gp_argmax import GPArgmax
 
 WIDE = 4
@@ -134,14 +134,14 @@ def plan_for(problem: Problem, radius: float, delta: float) -> Plan:
     return Plan(estimate_constants(problem, delta / 2), radius, delta, float(problem.noise[1]))  # type: ignore[index]
 
 
-def localise(plan: Plan, hidden: HiddenTasks, rng: Generator) -> Float[Tensor, "n 1"]:
+def localise(plan: Plan, tasks: TaskBatch, rng: Generator) -> Float[Tensor, "n 1"]:
     """Where T-BAL ends on every task, with averages of n observations drawn as one with noise / sqrt(n)."""
-    problem, n = hidden.problem, len(hidden)
+    problem, n = tasks.problem, len(tasks)
     assert isinstance(problem, GPArgmax)
 
     def average(place_N: Tensor, count: int) -> Tensor:
-        noise = torch.randn(n, generator=rng) * hidden.context[:, 0] / math.sqrt(count)
-        return problem.value(hidden.task, place_N[:, None]) + noise
+        noise = torch.randn(n, generator=rng) * tasks.context[:, 0] / math.sqrt(count)
+        return problem.value(tasks.task, place_N[:, None]) + noise
 
     coarse = torch.stack([average(place.expand(n), plan.each) for place in plan.places], dim=1)
     x = plan.places[coarse.argmax(dim=1)]

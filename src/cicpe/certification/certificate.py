@@ -15,9 +15,9 @@ from typing import Any, Literal, Self, final
 
 from pydantic import Field, ValidationError, model_validator
 
+from cicpe.config import Config
 from cicpe.errors import InvalidInput, ModelError
 from cicpe.files import write_json
-from cicpe.networks.base import Config
 from cicpe.problems import Problem, spec_of
 
 LEDGER = "certificate.json"

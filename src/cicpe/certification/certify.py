@@ -12,8 +12,8 @@ from pydantic import BaseModel
 
 from cicpe._version import __version__
 from cicpe.agents.base import Agent
-from cicpe.agents.core import CoreAgent
-from cicpe.certification.calibration import StopName
+from cicpe.agents.belief_agent import BeliefAgent
+from cicpe.calibration.table import StopName
 from cicpe.certification.certificate import Certificate, check_alpha, problem_sha256, tests_of
 from cicpe.certification.martingale import (
     alternatives,
@@ -22,9 +22,9 @@ from cicpe.certification.martingale import (
     log_path,
     success_lower_bound,
 )
+from cicpe.episodes.outcomes import run_episodes
 from cicpe.errors import InvalidInput
-from cicpe.evaluation.runner import run_episodes
-from cicpe.problems import HiddenTasks, Problem
+from cicpe.problems import Problem, TaskBatch
 
 CHUNK = 2048
 """Episodes that are played at a time; the test looks at them one by one all the same."""
@@ -67,11 +67,11 @@ def certify_checkpoint(
     outcomes, queries, thresholds = np.zeros(0, dtype=bool), np.zeros(0), []
     used = 0
     while used == 0 and len(outcomes) < episodes:
-        hidden = HiddenTasks.draw(problem, min(CHUNK, episodes - len(outcomes)), rng)
+        hidden = TaskBatch.draw(problem, min(CHUNK, episodes - len(outcomes)), rng)
         played = run_episodes(agent, hidden, rng)
         outcomes = np.concatenate([outcomes, (played.loss <= epsilon).numpy()])
         queries = np.concatenate([queries, played.queries.numpy()])
-        if isinstance(agent, CoreAgent):
+        if isinstance(agent, BeliefAgent):
             thresholds.append(agent.stop_rule.threshold(hidden.context))
         path = log_path(outcomes, 1 - delta)
         used = int(first_crossing(path, alpha))

@@ -10,7 +10,7 @@ from cicpe.cli.output import interval, note, plain_table, print_json, print_tabl
 from cicpe.cli.tasks import problem_of
 
 if TYPE_CHECKING:
-    from cicpe.comparison import Comparison
+    from cicpe.reporting.comparison import Comparison
 
 
 def compare(
@@ -60,7 +60,7 @@ def compare(
     import torch
 
     import cicpe
-    from cicpe.comparison import compare as run
+    from cicpe.reporting.comparison import compare as run
 
     torch.set_num_threads(1)
     family, chosen = problem_of(problem, option, dim=dim, noise=noise)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from cicpe.evaluation.evaluate import Evaluation
-    from cicpe.model import Model
+    from cicpe.model.model import Model
     from cicpe.sessions.session import Session
 
 DELTA = 0.1
@@ -70,7 +70,7 @@ def _trained(actor: str, dim: int, minutes: float, seed: int, out: Path) -> "Mod
     from cicpe.cli.progress import followed
 
     problem = cicpe.make_problem("binary-search", dim=dim)
-    with followed() as watcher:
+    with followed() as callback:
         return cicpe.train(
             problem,
             epsilon=(0.1, 0.2),
@@ -79,7 +79,7 @@ def _trained(actor: str, dim: int, minutes: float, seed: int, out: Path) -> "Mod
             seed=seed,
             out=out,
             calibration_episodes=CALIBRATION,
-            watcher=watcher,
+            callback=callback,
         )
 
 
@@ -134,11 +134,11 @@ def _live(model: "Model", figure: Path, seed: int) -> None:
     import numpy as np
     import torch
 
-    from cicpe.problems import HiddenTasks
+    from cicpe.problems import TaskBatch
 
     epsilon, noise = CELLS[0]
     rng = torch.Generator().manual_seed(seed)
-    hidden = HiddenTasks.draw(model.problem.with_noise(noise), 1, rng)
+    tasks = TaskBatch.draw(model.problem.with_noise(noise), 1, rng)
     try:
         session = model.session(epsilon, DELTA, seed=seed, noise=noise)
     except InvalidInput as error:
@@ -147,19 +147,19 @@ def _live(model: "Model", figure: Path, seed: int) -> None:
     beliefs = [(session.recommendation, session.std, session.confidence)]
     while not session.stopped:
         query = session.ask()
-        answer = hidden.observe(torch.from_numpy(query)[None], rng)[0]
+        answer = tasks.observe(torch.from_numpy(query)[None], rng)[0]
         session.tell(answer.tolist())
         beliefs.append((session.recommendation, session.std, session.confidence))
         signs = " ".join("+" if value > 0 else "-" for value in answer)
         say(f"  {len(session.history):3d}  asked {_point(query)}  heard {signs}  confidence {session.confidence:.2f}")
-    loss = float(hidden.loss(torch.from_numpy(session.recommendation)[None])[0])
+    loss = float(tasks.loss(torch.from_numpy(session.recommendation)[None])[0])
     ended = "It ran into its horizon" if session.truncated else "It stopped"
     say(f"   {ended} after {len(session.history)} queries, with confidence {session.confidence:.2f}.")
     say(f"       answer {_point(session.recommendation)}")
-    say(f"       hidden {_point(hidden.target[0].numpy())}   distance {loss:.3f} (epsilon {epsilon:g})")
+    say(f"       hidden {_point(tasks.target[0].numpy())}   distance {loss:.3f} (epsilon {epsilon:g})")
     mean, std, confidence = (np.array(column) for column in zip(*beliefs, strict=True))
     title = f"One session: {len(session.history)} queries, distance {loss:.3f} (epsilon {epsilon:g})"
-    _draw(session, mean, std, confidence, hidden.target[0].numpy(), title, figure)
+    _draw(session, mean, std, confidence, tasks.target[0].numpy(), title, figure)
     say(f"       figure {figure}\n")
 
 

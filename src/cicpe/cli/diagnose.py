@@ -11,7 +11,7 @@ from cicpe.cli.output import plain_table, print_json, print_table
 from cicpe.cli.tasks import tasks_of
 
 if TYPE_CHECKING:
-    from cicpe.certification.diagnostics import Diagnosis
+    from cicpe.evaluation.diagnose import Diagnosis
 
 ERROR = 0.02
 """Calibration error from which confidence should not be read as a probability."""
@@ -44,7 +44,7 @@ def diagnose(
     import torch
 
     import cicpe
-    from cicpe.certification.diagnostics import diagnose as measure
+    from cicpe.evaluation.diagnose import diagnose as measure
 
     torch.set_num_threads(1)
     trained = cicpe.load(model)

@@ -11,8 +11,8 @@ from cicpe.cli.tasks import Played, tasks_of
 from cicpe.errors import InvalidInput
 
 if TYPE_CHECKING:
-    from cicpe.certification.calibration import StopName
-    from cicpe.model import Model
+    from cicpe.calibration.table import StopName
+    from cicpe.model.model import Model
 
 
 def evaluate(
@@ -88,7 +88,7 @@ def measured(
     about = model.description
     return {
         "problem": about.problem,
-        "dim": played.options.get("dim", model.core.answer_space.dim),
+        "dim": played.options.get("dim", model.belief.answer_space.dim),
         "options": played.options,
         "noise": noise if noise is not None else _noise(played.options.get("noise")),
         "epsilon": epsilon,

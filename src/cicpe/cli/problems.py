@@ -30,7 +30,7 @@ def problems(
 
 def _entry(row: dict[str, Any]) -> str:
     spaces = f"queries {_in_words(row['query_space'])}, answers {_in_words(row['answer_space'])}"
-    options = ", ".join(f"{name} {_shown(default)}" for name, default in row["options"].items())
+    options = ", ".join(f"{name} {_default_in_words(default)}" for name, default in row["options"].items())
     told = ", ".join(row["context"]) or "nothing"
     lines = (
         row["about"],
@@ -75,7 +75,7 @@ def _in_words(space: dict[str, Any]) -> str:
     return sides[0] if len(sides) == 1 else f"{sides[0]}^{len(sides)}"
 
 
-def _shown(default: Any) -> str:
+def _default_in_words(default: Any) -> str:
     if isinstance(default, tuple):
         numbers = all(isinstance(value, float) for value in default)
         return " to ".join(f"{value:g}" for value in default) if numbers else " ".join(map(str, default))

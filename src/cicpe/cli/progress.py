@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from cicpe.cli.output import note
 
 if TYPE_CHECKING:
-    from cicpe.api import Watcher
-    from cicpe.training.loop import Look, Trainer
+    from cicpe.api import TrainingCallback
+    from cicpe.training.loop import Snapshot, Trainer
 
 CALIBRATING = "choosing the stop thresholds on held-out tasks"
 SILENCE = 15.0
@@ -20,30 +20,32 @@ REDRAW = 0.2
 
 
 @contextmanager
-def followed() -> "Iterator[Watcher]":
+def followed() -> "Iterator[TrainingCallback]":
     """A watcher for ``cicpe.train`` that reports on standard error until the block ends."""
-    with _live_bar() if sys.stderr.isatty() else _plain_lines() as watcher:
-        yield watcher
+    with _live_bar() if sys.stderr.isatty() else _plain_lines() as callback:
+        yield callback
 
 
 @contextmanager
-def _plain_lines() -> "Iterator[Watcher]":
-    from cicpe.api import Watcher
+def _plain_lines() -> "Iterator[TrainingCallback]":
+    from cicpe.api import TrainingCallback
 
-    yield Watcher(
+    yield TrainingCallback(
         on_choice=_explain,
-        on_look=lambda look: note(f"{look.progress:4.0%}  {_time_left(look)}  {_figures(look)}  update {look.update}"),
+        on_snapshot=lambda snapshot: note(
+            f"{snapshot.progress:4.0%}  {_time_left(snapshot)}  {_figures(snapshot)}  update {snapshot.update}"
+        ),
         on_calibration=_Calibrating(),
         on_certificate=note,
     )
 
 
 @contextmanager
-def _live_bar() -> "Iterator[Watcher]":
+def _live_bar() -> "Iterator[TrainingCallback]":
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
 
-    from cicpe.api import Watcher
+    from cicpe.api import TrainingCallback
 
     # Narrow enough for a terminal of 80 columns, figures included.
     columns = BarColumn(bar_width=10), TaskProgressColumn(), TextColumn("{task.fields[status]}")
@@ -51,9 +53,9 @@ def _live_bar() -> "Iterator[Watcher]":
         task = bar.add_task("training", total=1.0, status="")
         figures, drawn = "", 0.0
 
-        def on_look(look: "Look") -> None:
+        def on_snapshot(snapshot: "Snapshot") -> None:
             nonlocal figures
-            figures = _figures(look)
+            figures = _figures(snapshot)
 
         def on_iteration(trainer: "Trainer") -> None:
             nonlocal drawn
@@ -61,13 +63,12 @@ def _live_bar() -> "Iterator[Watcher]":
             if now - drawn > REDRAW or trainer.progress >= 1:
                 drawn = now
                 left = _duration(trainer.at.seconds * (1 / max(trainer.progress, 1e-6) - 1))
-                status = f"{left} left  {figures}" if trainer.at.update else f"{len(trainer.lessons)} lessons"
-                bar.update(task, completed=trainer.progress, status=status)
+                bar.update(task, completed=trainer.progress, status=f"{left} left  {figures}")
 
         def on_calibration(share: float) -> None:
             bar.update(task, completed=1.0, status=f"{CALIBRATING}: {share:.0%}")
 
-        yield Watcher(_explain, on_iteration, on_look, on_calibration, note)
+        yield TrainingCallback(_explain, on_iteration, on_snapshot, on_calibration, note)
 
 
 class _Calibrating:
@@ -92,14 +93,14 @@ def _explain(reasons: tuple[str, ...]) -> None:
         note(f"chosen: {reason}")
 
 
-def _figures(look: "Look") -> str:
+def _figures(snapshot: "Snapshot") -> str:
     """Accuracy and queries at confidence 0.9 and the middle epsilon; the inference loss."""
-    figures = f"acc {look.accuracy:.2f}  queries {look.queries:.1f}  horizon {look.horizon}"
-    return f"{figures}  loss {look.losses.inference:.2f}"
+    figures = f"acc {snapshot.accuracy:.2f}  queries {snapshot.queries:.1f}  horizon {snapshot.horizon}"
+    return f"{figures}  loss {snapshot.losses.inference:.2f}"
 
 
-def _time_left(look: "Look") -> str:
-    return f"{_duration(look.seconds * (1 / max(look.progress, 1e-6) - 1))} left"
+def _time_left(snapshot: "Snapshot") -> str:
+    return f"{_duration(snapshot.seconds * (1 / max(snapshot.progress, 1e-6) - 1))} left"
 
 
 def _duration(seconds: float) -> str:

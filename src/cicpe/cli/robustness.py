@@ -11,7 +11,7 @@ from cicpe.cli.output import amount, interval, plain_table, print_json, print_ta
 from cicpe.cli.tasks import tasks_of
 
 if TYPE_CHECKING:
-    from cicpe.certification.robustness import Robustness, RobustnessCell
+    from cicpe.evaluation.robustness import Robustness, RobustnessCell
 
 
 def robustness(
@@ -44,7 +44,7 @@ def robustness(
     import torch
 
     import cicpe
-    from cicpe.certification.robustness import robustness as measure
+    from cicpe.evaluation.robustness import robustness as measure
 
     rule = stop_rule(stop)
     torch.set_num_threads(1)

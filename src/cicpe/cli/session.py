@@ -12,7 +12,7 @@ from cicpe.cli import options
 from cicpe.cli.arguments import given, number, seed, whole
 from cicpe.cli.evaluate import stop_rule
 from cicpe.cli.output import note, print_json
-from cicpe.cli.session_memory import Memory
+from cicpe.cli.recent_campaigns import Memory
 from cicpe.cli.session_view import show_campaigns, show_log, show_next, show_status
 from cicpe.errors import InvalidInput
 

@@ -9,7 +9,7 @@ from cicpe.cli.arguments import given
 from cicpe.errors import InvalidInput
 
 if TYPE_CHECKING:
-    from cicpe.model import Model
+    from cicpe.model.model import Model
     from cicpe.problems import Problem
 
 DRAWN = 256
@@ -48,7 +48,7 @@ def tasks_of(model: "Model", place: str | None, pairs: Sequence[str] | None = No
     """
     import torch
 
-    from cicpe.problems import HiddenTasks, make_problem
+    from cicpe.problems import TaskBatch, make_problem
 
     about = model.description
     try:
@@ -64,7 +64,7 @@ def tasks_of(model: "Model", place: str | None, pairs: Sequence[str] | None = No
     if misfit is not None:
         raise InvalidInput(*(("option", played.said) if place is None else ("problem", place)), misfit)
     if changed:
-        model.check_contexts(HiddenTasks.draw(problem, DRAWN, torch.Generator().manual_seed(0)).context)
+        model.check_contexts(TaskBatch.draw(problem, DRAWN, torch.Generator().manual_seed(0)).context)
     return played
 
 

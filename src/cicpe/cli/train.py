@@ -12,7 +12,7 @@ from cicpe.cli.tasks import problem_of, read_settings
 from cicpe.errors import InvalidInput
 
 if TYPE_CHECKING:
-    from cicpe.model import Model
+    from cicpe.model.model import Model
 
 DELTA = 0.1
 """The delta that a finished run reports on."""
@@ -92,7 +92,7 @@ def train(
       cicpe train binary-search --dim 6 --noise 0.025 0.1 --minutes 2 --out runs/mine
       cicpe train examples/dose_finding.py:DoseFinding --epsilon 0.05 0.15 --out runs/dose
       cicpe train geochem --option split=2 --option 'augment=["flips"]' --out runs/copper
-      cicpe train ackley --recipe fast --set teacher={} --set network.memory.width=64 --out runs/amortised
+      cicpe train ackley --recipe fast --set network.memory.width=64 --out runs/amortised
     """
     import torch
 
@@ -105,7 +105,7 @@ def train(
     _check_folder(out, resume, overwrite)
     torch.set_num_threads(thread_count)
     try:
-        with followed() as watcher:
+        with followed() as callback:
             model = cicpe.train(
                 family,
                 minutes=minutes,
@@ -119,7 +119,7 @@ def train(
                 certify_every=certify_every,
                 certify_at=_pair("certify-at", certify_at),
                 settings=settings,
-                watcher=watcher,
+                callback=callback,
                 **given(epsilon=epsilon_range),
             )
     except KeyboardInterrupt:

@@ -11,7 +11,7 @@ from cicpe.certification.certify import calibration_sha256
 from cicpe.data.places import DataError
 from cicpe.errors import CicpeError, ModelError
 from cicpe.evaluation.evaluate import evaluate_agent
-from cicpe.model import CALIBRATION, WEIGHTS, Model
+from cicpe.model.model import CALIBRATION, WEIGHTS, Model
 
 LEVEL = 0.01
 """A model fails if so few successes are less likely than this, were its success probability 1 - delta."""

@@ -9,7 +9,7 @@ from cicpe.agents.base import Agent
 from cicpe.errors import InvalidInput
 from cicpe.evaluation.evaluate import evaluate_agent, proportion_interval
 from cicpe.problems import Problem
-from cicpe.problems.shifts import named_shifts
+from cicpe.problems.shifted import named_shifts
 
 PRIOR = "the prior"
 

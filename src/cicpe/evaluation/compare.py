@@ -9,10 +9,10 @@ from torch import Generator, Tensor
 
 from cicpe import trees
 from cicpe.agents.base import Agent
+from cicpe.episodes.outcomes import Outcomes
 from cicpe.evaluation.bootstrap import Mean, bootstrap_mean, paired_difference
 from cicpe.evaluation.evaluate import proportion_interval
-from cicpe.evaluation.runner import Outcomes
-from cicpe.problems import HiddenTasks, Problem
+from cicpe.problems import Problem, TaskBatch
 
 ALONE = 3
 """Tasks that are played one at a time to see how long a query takes."""
@@ -60,14 +60,14 @@ def _levels(values: Tensor) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]
 class CommonTasks(NamedTuple):
     """The tasks of a comparison, each repeated ``trajectories`` times, and the seed of their noise."""
 
-    hidden: HiddenTasks
+    hidden: TaskBatch
     trajectories: int
     seed: int
 
     @classmethod
     def draw(cls, problem: Problem, tasks: int, seed: int, trajectories: int = 1) -> "CommonTasks":
         """Fresh tasks."""
-        hidden = HiddenTasks.draw(problem, tasks, torch.Generator().manual_seed(seed))
+        hidden = TaskBatch.draw(problem, tasks, torch.Generator().manual_seed(seed))
         rows = torch.arange(tasks).repeat_interleave(trajectories)
         return cls(hidden.select(rows), trajectories, seed)
 
@@ -90,7 +90,7 @@ class CommonTasks(NamedTuple):
         )
 
 
-def play_with_common_noise(agent: Agent, hidden: HiddenTasks, rows: int, seed: int) -> Outcomes:
+def play_with_common_noise(agent: Agent, hidden: TaskBatch, rows: int, seed: int) -> Outcomes:
     """As ``run_episodes``, but step t of task i sees the same random numbers whichever agent plays.
 
     The simulator is asked about ``rows`` tasks at every step, ended ones and absent ones included, so that

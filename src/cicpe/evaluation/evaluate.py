@@ -7,9 +7,9 @@ from scipy.stats import beta
 from torch import Tensor
 
 from cicpe.agents.base import Agent
+from cicpe.episodes.outcomes import Outcomes, join_outcomes, run_episodes
 from cicpe.errors import InvalidInput
-from cicpe.evaluation.runner import Outcomes, join_outcomes, run_episodes
-from cicpe.problems import HiddenTasks, Problem
+from cicpe.problems import Problem, TaskBatch
 
 CHUNK = 4096
 
@@ -42,8 +42,8 @@ def evaluate_agent(
     rng = torch.Generator().manual_seed(seed)
     parts = []
     for begin in range(0, episodes, CHUNK):
-        hidden = HiddenTasks.draw(problem, min(CHUNK, episodes - begin), rng)
-        parts.append(run_episodes(agent, hidden, rng))
+        tasks = TaskBatch.draw(problem, min(CHUNK, episodes - begin), rng)
+        parts.append(run_episodes(agent, tasks, rng))
     outcomes = join_outcomes(parts)
     correct = int((outcomes.loss <= epsilon).sum())
     return Evaluation(

@@ -21,7 +21,7 @@ except ModuleNotFoundError as error:
     raise ModuleNotFoundError(f"{error.name} is missing: install it with  pip install 'cicpe[gymnasium]'") from None
 
 from cicpe.errors import InvalidInput
-from cicpe.problems import HiddenTasks, Problem, make_problem
+from cicpe.problems import Problem, TaskBatch, make_problem
 from cicpe.problems.registry import FAMILIES
 from cicpe.spaces import Box, Interval, Space
 
@@ -72,7 +72,7 @@ class CampaignEnv(gymnasium.Env[Observation, Action]):
         """A fresh task."""
         super().reset(seed=seed)
         self._rng = torch.Generator().manual_seed(int(self.np_random.integers(2**62)))
-        self._hidden = HiddenTasks.draw(self.problem, 1, self._rng)
+        self._hidden = TaskBatch.draw(self.problem, 1, self._rng)
         self._made = 0
         self._last = torch.zeros(1, self.problem.query_space.dim), torch.zeros(1, self.problem.observation_dim)
         return self._seen(), {}

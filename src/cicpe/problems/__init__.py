@@ -1,6 +1,6 @@
 """Families of tasks: the interface, the registered families and how to name one's own."""
 
-from cicpe.problems.base import HiddenTasks, Problem, Task
+from cicpe.problems.base import Problem, Task, TaskBatch
 from cicpe.problems.registry import FAMILIES, ProblemSpec, make_problem, problem_class, spec_of
 
-__all__ = ["FAMILIES", "HiddenTasks", "Problem", "ProblemSpec", "Task", "make_problem", "problem_class", "spec_of"]
+__all__ = ["FAMILIES", "Problem", "ProblemSpec", "Task", "TaskBatch", "make_problem", "problem_class", "spec_of"]

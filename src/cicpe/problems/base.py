@@ -11,7 +11,7 @@ A user writes four methods and names two spaces; everything is batched over ``n`
         def target(self, task): ...               # the answer with zero loss
         def loss(self, task, answer): ...         # success is loss <= epsilon
 
-``HiddenTasks`` is how the library itself talks to a problem: it checks every value that comes back
+``TaskBatch`` is how the library itself talks to a problem: it checks every value that comes back
 and keeps the hidden part away from agents, which see the context, the queries and the observations.
 """
 
@@ -111,7 +111,7 @@ class Problem(ABC):
     @cached_property
     def observation_dim(self) -> int:
         """How many numbers an observation has, found by making one."""
-        hidden = HiddenTasks.draw(self, 2, torch.Generator().manual_seed(0))
+        hidden = TaskBatch.draw(self, 2, torch.Generator().manual_seed(0))
         query = self.query_space.sample(2, torch.Generator().manual_seed(0))
         return hidden.observe(query, torch.Generator().manual_seed(0)).shape[-1]
 
@@ -141,7 +141,7 @@ def _columns(values: Any) -> Tensor:
 
 @final
 @dataclass(frozen=True)
-class HiddenTasks:
+class TaskBatch:
     """``n`` tasks under way: the simulator's side of an episode, with every answer checked."""
 
     problem: Problem
@@ -150,7 +150,7 @@ class HiddenTasks:
     target: Float[Tensor, "n answer"]
 
     @classmethod
-    def draw(cls, problem: Problem, n: int, rng: Generator) -> "HiddenTasks":
+    def draw(cls, problem: Problem, n: int, rng: Generator) -> "TaskBatch":
         """``n`` fresh tasks from the problem's prior."""
         task = problem.sample(n, rng)
         try:
@@ -171,9 +171,9 @@ class HiddenTasks:
     def __len__(self) -> int:
         return len(self.target)
 
-    def select(self, index: Tensor) -> "HiddenTasks":
+    def select(self, index: Tensor) -> "TaskBatch":
         """The tasks at ``index``."""
-        return HiddenTasks(self.problem, trees.select(self.task, index), self.context[index], self.target[index])
+        return TaskBatch(self.problem, trees.select(self.task, index), self.context[index], self.target[index])
 
     def observe(self, query: Float[Tensor, "n query"], rng: Generator) -> Float[Tensor, "n observation"]:
         """One observation of each task at its query."""

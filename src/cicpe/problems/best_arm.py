@@ -13,7 +13,7 @@ from jaxtyping import Float
 from torch import Generator, Tensor
 
 from cicpe.problems.base import Problem
-from cicpe.problems.noise import Noise, noise_range, sample_noise
+from cicpe.problems.context import Noise, noise_range, sample_noise
 from cicpe.spaces import Sphere
 
 

@@ -29,7 +29,7 @@ from cicpe.data.places import DataError
 from cicpe.data.splits import FOLDS, split
 from cicpe.errors import InvalidInput
 from cicpe.problems.base import Problem
-from cicpe.problems.noise import Noise, noise_range, sample_noise
+from cicpe.problems.context import Noise, noise_range, sample_noise
 from cicpe.spaces import Box
 
 AUGMENTATIONS = ("flips", "rotations", "crops", "rescaling")

@@ -14,8 +14,8 @@ from torch import Generator, Tensor
 from cicpe import trees
 from cicpe.errors import InvalidInput
 from cicpe.problems.base import Problem
+from cicpe.problems.context import Noise, noise_range
 from cicpe.problems.gp_max import GRID, GPMax, GPMaxTask
-from cicpe.problems.noise import Noise, noise_range
 
 
 @final

@@ -16,7 +16,7 @@ from torch import Generator, Tensor
 
 from cicpe.errors import InvalidInput
 from cicpe.problems.base import Problem
-from cicpe.problems.noise import Noise, noise_range, sample_noise
+from cicpe.problems.context import Noise, noise_range, sample_noise
 from cicpe.spaces import Box, Interval
 
 GRID: Mapping[int, int] = {1: 512, 2: 64}

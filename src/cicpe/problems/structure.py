@@ -5,7 +5,7 @@ from typing import NamedTuple
 import torch
 from torch import Generator, Tensor
 
-from cicpe.problems.base import HiddenTasks, Problem
+from cicpe.problems.base import Problem, TaskBatch
 
 TASKS = 64
 QUERIES = 96
@@ -43,8 +43,8 @@ def structure_of(problem: Problem, seed: int = 0) -> Structure:
     same = query_space == answer_space
     scalar = problem.observation_dim == 1
     dims = {query_space.dim, problem.observation_dim, answer_space.dim}
-    hidden, query, observation, again = _pilot(problem, rng)
-    target = hidden.target
+    tasks, query, observation, again = _pilot(problem, rng)
+    target = tasks.target
     discrete = len(set(observation[:8].flatten().tolist())) <= 16
     linear = (
         scalar
@@ -53,19 +53,19 @@ def structure_of(problem: Problem, seed: int = 0) -> Structure:
     )
     best = scalar and not discrete and _target_is_best(problem, query, observation[..., 0], target, same)
     height = best and not same and _is_height(observation[..., 0], target[:, 0])
-    gap = best and same and _loss_is_gap(problem, hidden, query, observation[..., 0])
+    gap = best and same and _loss_is_gap(problem, tasks, query, observation[..., 0])
     return Structure(same, len(dims) == 1, scalar, discrete, linear, best, height, gap)
 
 
-def _pilot(problem: Problem, rng: Generator) -> tuple[HiddenTasks, Tensor, Tensor, Tensor]:
+def _pilot(problem: Problem, rng: Generator) -> tuple[TaskBatch, Tensor, Tensor, Tensor]:
     """Tasks, random queries of them (tasks x queries x query), and two observations of each."""
-    hidden = HiddenTasks.draw(problem, TASKS, rng)
+    tasks = TaskBatch.draw(problem, TASKS, rng)
     each = max(QUERIES, 12 * problem.query_space.dim)
     rows = torch.arange(TASKS).repeat_interleave(each)
-    many = hidden.select(rows)
+    many = tasks.select(rows)
     query = problem.query_space.sample(len(rows), rng)
     first, second = many.observe(query, rng), many.observe(query, rng)
-    return hidden, query.view(TASKS, each, -1), first.view(TASKS, each, -1), second.view(TASKS, each, -1)
+    return tasks, query.view(TASKS, each, -1), first.view(TASKS, each, -1), second.view(TASKS, each, -1)
 
 
 def _explained_by_a_plane(query: Tensor, value: Tensor, again: Tensor) -> bool:
@@ -103,11 +103,11 @@ def _is_height(value: Tensor, target: Tensor) -> bool:
     return bool(error < 0.5 * target.std()) and 0.67 < float(alike) < 1.5
 
 
-def _loss_is_gap(problem: Problem, hidden: HiddenTasks, query: Tensor, value: Tensor) -> bool:
+def _loss_is_gap(problem: Problem, tasks: TaskBatch, query: Tensor, value: Tensor) -> bool:
     """Whether the losses of random answers are the largest observation less theirs, but for noise."""
     if problem.has_distance_loss:
         return False
-    loss = hidden.loss(query)
+    loss = tasks.loss(query)
     gap = value.amax(dim=1, keepdim=True) - value
     error = (loss - gap).abs().median()
     return bool(error < 0.25 * loss.std())

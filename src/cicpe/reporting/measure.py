@@ -12,13 +12,14 @@ import torch
 
 from cicpe.agents.base import Agent
 from cicpe.baselines.published import Cell, published
-from cicpe.certification.robustness import Robustness, robustness
+from cicpe.episodes.table import record_beliefs
+from cicpe.episodes.trace import Trace, trace_episode
 from cicpe.errors import InvalidInput
-from cicpe.evaluation.curves import Curve, Floats, Reliability, record_beliefs, reliability, spread, survival
 from cicpe.evaluation.evaluate import Evaluation, evaluate_agent
-from cicpe.evaluation.trajectory import Trace, trace_episode
-from cicpe.model import Model
-from cicpe.problems import HiddenTasks, Problem
+from cicpe.evaluation.reliability import Curve, Floats, Reliability, reliability, spread, survival
+from cicpe.evaluation.robustness import Robustness, robustness
+from cicpe.model.model import Model
+from cicpe.problems import Problem, TaskBatch
 from cicpe.problems.gp_max import GPMax
 from cicpe.spaces import Box
 
@@ -138,35 +139,35 @@ def play_examples(agent: Agent, problem: Problem, count: int, seed: int) -> list
 
 
 def _example(agent: Agent, problem: Problem, rng: torch.Generator) -> Example:
-    hidden = HiddenTasks.draw(problem, 1, rng)
-    trace = trace_episode(agent, hidden, rng, BEYOND)
+    tasks = TaskBatch.draw(problem, 1, rng)
+    trace = trace_episode(agent, tasks, rng, BEYOND)
     one_variable = isinstance(problem, GPMax) and problem.dim == 1
-    return Example(trace, hidden.task.values[0].numpy() if one_variable else None, field_of(hidden))
+    return Example(trace, tasks.task.values[0].numpy() if one_variable else None, field_of(tasks))
 
 
-def field_of(hidden: HiddenTasks) -> Field | None:
+def field_of(tasks: TaskBatch) -> Field | None:
     """A single task as a field, if queries are answers in a plane, one number is observed, and without noise.
 
     A task that says its ``noise`` is looked at without it. Where two looks still differ, there is no field.
     """
-    problem = hidden.problem
+    problem = tasks.problem
     space = problem.query_space
     if not isinstance(space, Box) or space.dim != 2 or space != problem.answer_space or problem.observation_dim != 1:
         return None
     line = torch.linspace(-1, 1, SIDE)
     place = space.project(space.from_unit(torch.cartesian_prod(line, line)))
-    many = _without_noise(hidden).select(torch.zeros(len(place), dtype=torch.long))
+    many = _without_noise(tasks).select(torch.zeros(len(place), dtype=torch.long))
     first, second = (many.observe(place, torch.Generator().manual_seed(seed))[:, 0] for seed in (0, 1))
     if not torch.equal(first, second):
         return None
     return Field(first.view(SIDE, SIDE).double().numpy(), many.loss(place).view(SIDE, SIDE).double().numpy())
 
 
-def _without_noise(hidden: HiddenTasks) -> HiddenTasks:
-    task = hidden.task
+def _without_noise(tasks: TaskBatch) -> TaskBatch:
+    task = tasks.task
     if "noise" not in getattr(task, "_fields", ()):
-        return hidden
-    return replace(hidden, task=task._replace(noise=torch.zeros_like(task.noise)))
+        return tasks
+    return replace(tasks, task=task._replace(noise=torch.zeros_like(task.noise)))
 
 
 def training_curves(folder: Path, points: int = 400) -> Curves | None:

@@ -5,8 +5,8 @@ from typing import Any
 
 import numpy as np
 
-from cicpe.certification.robustness import Robustness
-from cicpe.model import Model
+from cicpe.evaluation.robustness import Robustness
+from cicpe.model.model import Model
 from cicpe.plots.bands import plot_spread, plot_survival
 from cicpe.plots.heat import plot_robustness
 from cicpe.plots.maps import Map, plot_maps
@@ -154,12 +154,12 @@ def _examples(model: Model, found: Measured) -> Section:
         figure = plot_paths([path_queries(example, setting.epsilon) for example in examples])
         blocks.append(Picture("examples", figure, f"Functions and the queries made of them. {seeds}"))
     elif all(example.field is not None for example in examples):
-        space = model.core.query_space.to_json()
+        space = model.belief.query_space.to_json()
         figure = plot_maps([map_of(example, setting.epsilon) for example in examples], space["low"], space["high"])
         blocks.append(Picture("examples", figure, f"Hidden fields and the queries made of them. {seeds}"))
     elif examples[0].trace.query.shape[1] >= 2 and examples[0].trace.query.shape[1] == len(examples[0].trace.target):
         whole = examples[0].trace.query.shape[1] == 2
-        space = model.core.query_space.to_json()
+        space = model.belief.query_space.to_json()
         low, high = (tuple(space.get(end, [side] * 2))[:2] for end, side in (("low", -1.0), ("high", 1.0)))
         planes = [plane(example, setting.epsilon, whole) for example in examples[:3]]
         caption = "Queries in query space" if whole else "Queries in the first two coordinates"
@@ -170,7 +170,7 @@ def _examples(model: Model, found: Measured) -> Section:
         target=trace.target,
         stop_time=trace.stop_time if trace.stopped else None,
         confidence=trace.confidence,
-        same_space=model.core.query_space == model.core.answer_space,
+        same_space=model.belief.query_space == model.belief.answer_space,
     )
     ended = f"loss {trace.loss:.3g} after {trace.stop_time} queries"
     caption = f"One episode, coordinate by coordinate (seed {setting.seed + 2}): {ended}."

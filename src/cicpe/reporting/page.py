@@ -80,14 +80,14 @@ class Section(NamedTuple):
     blocks: Sequence[Block]
 
     @property
-    def anchor(self) -> str:
+    def point_estimate(self) -> str:
         """Its place in the page."""
         return self.heading.lower().replace(" ", "-")
 
     def html(self) -> str:
         """The element."""
         inside = "\n".join(block.html() for block in self.blocks)
-        return f'<section id="{escape(self.anchor)}"><h2>{escape(self.heading)}</h2>\n{inside}</section>'
+        return f'<section id="{escape(self.point_estimate)}"><h2>{escape(self.heading)}</h2>\n{inside}</section>'
 
 
 class Report(NamedTuple):
@@ -101,7 +101,7 @@ class Report(NamedTuple):
     def html(self) -> str:
         """The page."""
         style = (Path(__file__).parent / "page.css").read_text(encoding="utf-8")
-        links = " ".join(f'<a href="#{escape(s.anchor)}">{escape(s.heading)}</a>' for s in self.sections)
+        links = " ".join(f'<a href="#{escape(s.point_estimate)}">{escape(s.heading)}</a>' for s in self.sections)
         body = "\n".join(section.html() for section in self.sections)
         return (
             '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">\n'

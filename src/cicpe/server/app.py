@@ -8,10 +8,10 @@ from starlette.staticfiles import StaticFiles
 
 from cicpe._version import __version__
 from cicpe.errors import InvalidInput
-from cicpe.server.desk import Desk
-from cicpe.server.faults import add_handlers
+from cicpe.server.errors import add_handlers
 from cicpe.server.guard import LOOPBACK, Guard
 from cicpe.server.routes import make_routes
+from cicpe.server.service import Desk
 from cicpe.sessions.stores import Store
 
 WEB = Path(__file__).parent / "web"

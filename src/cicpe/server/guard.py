@@ -6,8 +6,8 @@ from collections.abc import Awaitable, Callable, Iterable, MutableMapping
 from typing import Any, final
 from urllib.parse import urlsplit
 
-from cicpe.server.bodies import Fault
-from cicpe.server.faults import answer, fault
+from cicpe.server.errors import answer, fault
+from cicpe.server.schemas import Fault
 
 LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
 BODY_LIMIT = 1_000_000

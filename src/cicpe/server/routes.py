@@ -8,7 +8,8 @@ from fastapi.responses import JSONResponse
 from fastapi.security import HTTPBearer
 
 from cicpe.errors import SessionError
-from cicpe.server.bodies import (
+from cicpe.server.errors import Refused, fault
+from cicpe.server.schemas import (
     Attach,
     CampaignLog,
     Campaigns,
@@ -27,8 +28,7 @@ from cicpe.server.bodies import (
     Skipping,
     Tell,
 )
-from cicpe.server.desk import Desk, model_view, plot_data
-from cicpe.server.faults import Refused, fault
+from cicpe.server.service import Desk, model_view, plot_data
 from cicpe.sessions.campaign import Campaign
 from cicpe.sessions.events import in_force, in_words
 from cicpe.sessions.stores import Conflict, StoredEvent

@@ -33,7 +33,7 @@ ALARMS = {
 """What the alarm adds to a reason."""
 
 
-class Belief(NamedTuple):
+class BeliefSummary(NamedTuple):
     """What a session believed after one step."""
 
     recommendation: np.ndarray
@@ -241,14 +241,16 @@ class Session:
             **self._counts(),
         )
 
-    def trace(self) -> list[Belief]:
+    def trace(self) -> list[BeliefSummary]:
         """What it believes before the first step and after each, by the history as it is known now."""
         state, beliefs = self._start.state, []
         for made in range(len(self.history) + 1):
             if made:
                 state = self._observed(state, self.history[made - 1 : made])
             said = self._agent.propose(state, self._rng(made))
-            beliefs.append(Belief(said.recommendation[0].numpy(), said.std[0].numpy(), float(said.confidence[0])))
+            beliefs.append(
+                BeliefSummary(said.recommendation[0].numpy(), said.std[0].numpy(), float(said.confidence[0]))
+            )
         return beliefs
 
     def export(self) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from torch import Generator, Tensor
 from cicpe import trees
 from cicpe.agents.base import Agent, Proposal
 from cicpe.errors import InvalidInput
-from cicpe.problems.base import HiddenTasks, Problem
+from cicpe.problems.base import Problem, TaskBatch
 from cicpe.spaces import Space
 
 TOLERANCE = 1e-4
@@ -42,19 +42,19 @@ def check_agent(agent: Agent, problem: Problem, n: int = 32, seed: int = 0) -> N
         raise InvalidInput("n", n, "at least 2")
     horizon = getattr(agent, "horizon", None)
     _require(isinstance(horizon, int) and horizon >= 1, "horizon", f"must be a whole number from 1 up, not {horizon!r}")
-    hidden = HiddenTasks.draw(problem, n, _rng(seed))
-    state = agent.begin(hidden.context)
+    tasks = TaskBatch.draw(problem, n, _rng(seed))
+    state = agent.begin(tasks.context)
     some = torch.arange(n).flip(0)[: (n + 1) // 2]
     # Other ways to the states of the episodes ``some`` of the batch.
-    others: dict[str, Any] = {"begun without the rest": agent.begin(hidden.context[some])}
+    others: dict[str, Any] = {"begun without the rest": agent.begin(tasks.context[some])}
     last = min(agent.horizon, STEPS)
     for t in range(last + 1):
         where = f"after {t} observations"
-        _check_state(state, len(hidden), where)
+        _check_state(state, len(tasks), where)
         if t in (0, last // 2):
             others[f"selected {where}"] = trees.select(state, some)
         proposal = agent.propose(state, _rng(seed + t))
-        _check_proposal(proposal, problem, len(hidden), where)
+        _check_proposal(proposal, problem, len(tasks), where)
         _check_same("repeatability", f"{where}, asked again", agent.propose(state, _rng(seed + t)), proposal)
         fixed = _fixed(proposal, agent.propose(state, _rng(seed + t + 1_000)))
         for way, other in others.items():
@@ -67,9 +67,9 @@ def check_agent(agent: Agent, problem: Problem, n: int = 32, seed: int = 0) -> N
         kept = keep[some]
         others = {way: trees.select(other, kept) for way, other in others.items()} if bool(kept.any()) else {}
         some = (keep.cumsum(dim=0) - 1)[some[kept]]
-        hidden, state, proposal = hidden.select(keep), trees.select(state, keep), trees.select(proposal, keep)
+        tasks, state, proposal = tasks.select(keep), trees.select(state, keep), trees.select(proposal, keep)
         before = agent.propose(state, _rng(seed + t))
-        observation = hidden.observe(proposal.query, _rng(seed + t))
+        observation = tasks.observe(proposal.query, _rng(seed + t))
         after = agent.observe(state, proposal.query, observation)
         _check_same("states", f"{where}, after observe", agent.propose(state, _rng(seed + t)), before)
         for way, other in others.items():

@@ -6,8 +6,8 @@ import torch
 from torch import Generator, Tensor
 
 from cicpe import trees
+from cicpe.beliefs.network.memories.base import Dims, FunctionMemory, Memory, MemoryFeatures, State, at_prefixes
 from cicpe.errors import InvalidInput
-from cicpe.networks.base import Dims, FunctionMemory, Memory, Reading, State, at_prefixes
 
 
 class _History(NamedTuple):
@@ -22,12 +22,12 @@ class _History(NamedTuple):
 class _Seen(NamedTuple):
     """Everything that can be read from a state."""
 
-    reading: Reading
+    memory_features: MemoryFeatures
     at_BPF: Tensor
 
     def outputs(self) -> dict[str, Tensor | None]:
         """Every output by its name."""
-        return {**self.reading._asdict(), "read_at": self.at_BPF}
+        return {**self.memory_features._asdict(), "read_at": self.at_BPF}
 
 
 def check_memory(
@@ -85,8 +85,8 @@ def _draw(dims: Dims, horizon: int, batch: int, rng: Generator) -> _History:
 
 
 def _see(memory: Memory, state: State, candidate_BPQ: Tensor) -> _Seen:
-    reading = memory.read(state)
-    return _Seen(reading, memory.read_at(state, reading, candidate_BPQ))
+    memory_features = memory.features(state)
+    return _Seen(memory_features, memory.features_at(state, memory_features, candidate_BPQ))
 
 
 def _unrolled(memory: Memory, history: _History) -> _Seen:
@@ -149,7 +149,7 @@ def _check_shapes(memory: Memory, dims: Dims, history: _History) -> None:
         features: dict[str, tuple[int, ...]] = {
             "summary": (memory.width,),
             "axes": (dims.answer, memory.axis_width or 0),
-            "anchor": (dims.answer,),
+            "point_estimate": (dims.answer,),
             "log_spread": (dims.answer,),
             "function_mean": (probes,),
             "function_std": (probes,),
@@ -217,12 +217,19 @@ def _check_prefixes(memory: Memory, history: _History, tolerance: float) -> None
 def _check_function(memory: FunctionMemory, history: _History, tolerance: float) -> None:
     batch, rng = len(history.context_BC), torch.Generator().manual_seed(0)
     for t, state in enumerate(_stepped(memory, history, memory.begin(history.context_BC), 0)):
-        reading = memory.read(state)
+        memory_features = memory.features(state)
         promise, where = "functions", f"at prefix {t}"
-        _require(reading.function_mean is not None and reading.function_std is not None, promise, "read gives none")
+        _require(
+            memory_features.function_mean is not None and memory_features.function_std is not None,
+            promise,
+            "read gives none",
+        )
         probes_BKQ = memory.probes_KQ.float().expand(batch, -1, -1)
         mean_BK, std_BK = memory.predict(state, probes_BKQ)
-        for name, found, said in (("mean", mean_BK, reading.function_mean), ("std", std_BK, reading.function_std)):
+        for name, found, said in (
+            ("mean", mean_BK, memory_features.function_mean),
+            ("std", std_BK, memory_features.function_std),
+        ):
             assert said is not None
             worst = float((found - said[:, 0]).abs().max())
             _require(worst <= tolerance, promise, f"{where}, predict and read differ by {worst:.2g} in the {name}")

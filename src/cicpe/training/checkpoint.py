@@ -49,7 +49,7 @@ def save_checkpoint(trainer: Trainer, path: Path, identity: dict[str, Any]) -> N
     for i, parameter in enumerate(trainer.network.parameters()):
         state = trainer.optimiser.state.get(parameter, {})
         tensors |= {f"optimiser.{i}.{key}": value for key, value in state.items()}
-    tensors |= trainer.replay.tensors() | trainer.lessons.tensors()
+    tensors |= trainer.replay.tensors()
     # Clones: safetensors refuses tensors that share memory.
     tensors = {key: value.detach().clone() for key, value in tensors.items()}
     meta = {
@@ -108,7 +108,6 @@ def _restore(trainer: Trainer, tensors: dict[str, Tensor], meta: dict[str, str])
         if f"optimiser.{i}.step" in tensors:
             trainer.optimiser.state[parameter] = {key: tensors[f"optimiser.{i}.{key}"] for key in keys}
     trainer.replay.restore(trainer.problem, tensors)
-    trainer.lessons.restore(trainer.problem, tensors)
     trainer.rng.set_state(tensors["rng"])
     trainer.at = Progress(**json.loads(meta["progress"]))
     trainer.last_losses = Losses(*json.loads(meta["losses"]))

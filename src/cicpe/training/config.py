@@ -5,14 +5,13 @@ from typing import Annotated, Any, Literal, final
 
 from pydantic import Field, model_validator
 
-from cicpe.agents.actors import ActorName, Aim
-from cicpe.agents.function_core import FunctionConfig
-from cicpe.agents.headed_core import HeadsConfig
-from cicpe.agents.particle_core import ParticleConfig
-from cicpe.agents.processes import KINDS
-from cicpe.networks.base import Config, check_range
-from cicpe.networks.network import NetworkConfig
-from cicpe.networks.policy import ActorConfig
+from cicpe.beliefs.functions.belief import FunctionConfig
+from cicpe.beliefs.network.network import NetworkConfig
+from cicpe.beliefs.network.policy import ActorConfig
+from cicpe.beliefs.network.query_rules import ActorName, Aim
+from cicpe.beliefs.particles.belief import ParticleConfig
+from cicpe.config import Config, check_range
+from cicpe.gp.mixture import KINDS
 
 
 @final
@@ -31,20 +30,6 @@ class PrefixMixture(Config):
         if self.uniform + self.near_stop + self.terminal <= 0:
             raise ValueError("mixture: needs a weight above zero")
         return self
-
-
-@final
-class TeacherConfig(Config):
-    """Particles that play the first episodes: histories that are worth learning from, before the agent makes any."""
-
-    episodes: int = Field(default=2048, ge=1)
-    """How many they play; in a budget of minutes, those of its first quarter at most."""
-    share: float = Field(default=0.5, gt=0, lt=1)
-    """Of the trajectories of an update, those that are the teacher's."""
-    particles: ParticleConfig = ParticleConfig(
-        particles=256, prior_particles=4096, moves=2, candidates=16, lookahead_particles=64
-    )
-    """The sampler and its query rule: a rough one will do, since it only chooses queries."""
 
 
 @final
@@ -88,8 +73,6 @@ class TrainingConfig(Config):
     """Share of single queries made uniformly."""
     query_scales: tuple[Annotated[float, Field(ge=0)], ...] = Field(default=(0.0, 0.0, 0.5, 1.0), min_length=1)
     """Spreads about the posterior mean with which training episodes are queried; one is drawn per episode."""
-    teacher: TeacherConfig | None = None
-    """Who plays the first episodes, for problems with parameters and a likelihood; None leaves it to the agent."""
 
     prefixes: Literal["all", "sampled"] = "all"
     """Train on every prefix of a trajectory (weighted), or on one sampled prefix (the paper's)."""
@@ -204,8 +187,6 @@ class Untrained(Config):
     """The most queries of an episode."""
     fit_seconds: float = Field(default=90.0, gt=0)
     """Wall-clock for fitting what has to be fitted, at most a quarter of a budget in minutes."""
-    heads: HeadsConfig | None = None
-    """Learned heads for confidence and continuation, which the Bellman rule needs; None takes the belief's own word."""
 
     @property
     def aim(self) -> float:

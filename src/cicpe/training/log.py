@@ -9,7 +9,7 @@ from typing import Any, final
 
 from cicpe.errors import CheckpointError, InvalidInput
 from cicpe.files import write_atomic
-from cicpe.training.loop import Look, Losses
+from cicpe.training.loop import Losses, Snapshot
 
 
 @final
@@ -55,13 +55,13 @@ class TrainingLog:
                 for name, value in losses._asdict().items():
                     self._board.add_scalar(f"loss/{name}", value, update)
 
-    def look(self, look: Look) -> None:
+    def snapshot(self, snapshot: Snapshot) -> None:
         """A look at the whole run."""
-        self._pending.append(json.dumps({"look": True, **look._asdict(), "losses": look.losses._asdict()}))
+        self._pending.append(json.dumps({"look": True, **snapshot._asdict(), "losses": snapshot.losses._asdict()}))
         if self._board is not None:
             with _writing(self.path):
                 for name in ("accuracy", "queries", "horizon", "cost"):
-                    self._board.add_scalar(f"run/{name}", getattr(look, name), look.update)
+                    self._board.add_scalar(f"run/{name}", getattr(snapshot, name), snapshot.update)
 
     def flush(self) -> None:
         """Writes what is pending."""

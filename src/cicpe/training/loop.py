@@ -1,7 +1,6 @@
 """The training loop, top to bottom.
 
-Each iteration plays a batch of fresh tasks with the current network and makes a few updates. (With a teacher, the
-first iterations are lessons instead: it plays, and a share of every later update is made of that.) One
+Each iteration plays a batch of fresh tasks with the current network and makes a few updates. One
 update encodes every prefix of a batch of trajectories in one causal pass and fits, together,
 
 * the posterior of the target (robust likelihood),
@@ -22,27 +21,24 @@ from typing import Any, NamedTuple, final
 import torch
 from torch import Generator, Tensor
 
-from cicpe.agents.actors import make_actor
-from cicpe.networks.base import Dims, at_prefixes
-from cicpe.networks.critic import Goal
-from cicpe.networks.network import Belief, Network, NetworkState
-from cicpe.networks.policy import ActorHead, moments
-from cicpe.networks.scaling import Scaling
-from cicpe.problems import HiddenTasks, Problem
+from cicpe.beliefs.network.critic import Goal
+from cicpe.beliefs.network.memories.base import Dims, at_prefixes
+from cicpe.beliefs.network.network import Network, NetworkOutput, NetworkState
+from cicpe.beliefs.network.policy import ActorHead, moments
+from cicpe.beliefs.network.query_rules import make_actor
+from cicpe.beliefs.network.scaling import Scaling
+from cicpe.problems import Problem, TaskBatch
 from cicpe.training import losses
 from cicpe.training.config import TrainingConfig
 from cicpe.training.cost import dual_cost, smooth_success
-from cicpe.training.replay import Replay, join, resized, select_rows
+from cicpe.training.replay import Replay, join, select_rows
 from cicpe.training.returns import lambda_returns, one_step_targets, shaped_returns
 from cicpe.training.rollout import Behaviour, StopTest, Trajectories, collect
 from cicpe.training.schedule import Budget, adapted_horizon, learning_rate
-from cicpe.training.teacher import LESSON, lesson, make_teacher
 
 RANDOM_START = 0.1
 """Share of training over which queries go from uniform to the actor's own."""
-SCHOOL = 0.25
-"""Share of a budget in minutes that a teacher may take."""
-LOOKS = 20
+SNAPSHOTS = 20
 """How many times a run looks at itself: it reports, and adapts the horizon."""
 
 
@@ -56,7 +52,7 @@ class Losses(NamedTuple):
     """Of the learned actor (td3), where there is one."""
 
 
-class Look(NamedTuple):
+class Snapshot(NamedTuple):
     """What a run says of itself from time to time."""
 
     update: int
@@ -114,8 +110,6 @@ class Trainer:
             _groups(self.network, config.actor_rate), lr=config.learning_rate, betas=(0.9, 0.99), fused=True
         )
         self.replay = Replay(config.replay_rollouts)
-        self.teacher = None if config.teacher is None else make_teacher(problem, config)
-        self.lessons = Replay(None, name="lessons")
         self.at = Progress(horizon=min(config.horizon, problem.horizon), cost=config.dual_start)
         self.last_losses = Losses(float("nan"), float("nan"), float("nan"))
         self._now, self._clock = clock, clock()
@@ -129,21 +123,17 @@ class Trainer:
         """Starts counting time from now (after a pause, or a restored checkpoint)."""
         self._clock = self._now()
 
-    def iterate(self) -> Look | None:
-        """One lesson, or one rollout and its updates. Returns a look at the run when one is due."""
-        if self._school():
-            self._take_lesson()
-            self._count_time()
-            return None
+    def iterate(self) -> Snapshot | None:
+        """One rollout and its updates. Returns a snapshot of the run when one is due."""
         progress = self.progress
         trajectories = self._rollout(progress)
         for k in range(self.config.updates_per_rollout):
-            batch = trajectories if k == 0 else self.replay.sample(len(trajectories.hidden), self.rng)
-            self.last_losses = self._update(self._with_lessons(batch), progress)
+            batch = trajectories if k == 0 else self.replay.sample(len(trajectories.tasks), self.rng)
+            self.last_losses = self._update(batch, progress)
         self._count_time()
-        if self.progress * LOOKS >= self.at.looks + 1:
-            self.at.looks = int(self.progress * LOOKS)
-            return self._look()
+        if self.progress * SNAPSHOTS >= self.at.looks + 1:
+            self.at.looks = int(self.progress * SNAPSHOTS)
+            return self._snapshot()
         return None
 
     def _count_time(self) -> None:
@@ -151,38 +141,13 @@ class Trainer:
         self.at.seconds += now - self._clock
         self._clock = now
 
-    # --- lessons ----------------------------------------------------------------------------------
-
-    def _school(self) -> bool:
-        """Whether the teacher is still playing."""
-        if self.config.teacher is None or len(self.lessons) >= self.config.teacher.episodes:
-            return False
-        minutes = self.budget.minutes
-        return self.at.update == 0 and (minutes is None or self.at.seconds < 60 * minutes * SCHOOL)
-
-    def _take_lesson(self) -> None:
-        assert self.config.teacher is not None
-        assert self.teacher is not None
-        seed = int(torch.randint(2**62, (1,), generator=self.rng))
-        n = min(LESSON, self.config.teacher.episodes - len(self.lessons))
-        hidden = HiddenTasks.draw(self.problem, n, torch.Generator().manual_seed(seed))
-        self.lessons.add(seed, lesson(self.teacher, hidden, self.config.epsilon[0], self.rng))
-
-    def _with_lessons(self, batch: Trajectories) -> Trajectories:
-        """A batch in which a share of the trajectories is the teacher's."""
-        if self.config.teacher is None:
-            return batch
-        taught = round(self.config.teacher.share * len(batch.hidden))
-        own = select_rows(batch, torch.arange(len(batch.hidden) - taught))
-        return join([own, resized(self.lessons.sample(taught, self.rng), batch.query.shape[1])])
-
     # --- rollouts ---------------------------------------------------------------------------------
 
     def _rollout(self, progress: float) -> Trajectories:
         config = self.config
         n = round(config.first_batch + (config.batch - config.first_batch) * progress)
         seed = int(torch.randint(2**62, (1,), generator=self.rng))
-        hidden = HiddenTasks.draw(self.problem, n, torch.Generator().manual_seed(seed))
+        tasks = TaskBatch.draw(self.problem, n, torch.Generator().manual_seed(seed))
         scales = torch.tensor(config.query_scales)
         alone = self._uniform_start()
         everywhere = max(config.random_episodes, 1 - (progress - alone) / RANDOM_START)
@@ -195,7 +160,7 @@ class Trainer:
         goal = self._draw_goal(n)
         if not config.run_past_stop and progress >= config.warmup:
             test = StopTest(goal, config.minimum_time)
-        trajectories = collect(self.network, self.actor, hidden, self.at.horizon, behaviour, self.rng, test)
+        trajectories = collect(self.network, self.actor, tasks, self.at.horizon, behaviour, self.rng, test)
         self.replay.add(seed, trajectories)
         if config.dual_cost and progress >= config.warmup:
             self._update_cost(trajectories, goal)
@@ -221,10 +186,10 @@ class Trainer:
 
     def _update_cost(self, trajectories: Trajectories, goal: Goal) -> None:
         with torch.no_grad():
-            state = self.network.unroll(trajectories.hidden.context, trajectories.query, trajectories.observation)
+            state = self.network.unroll(trajectories.tasks.context, trajectories.query, trajectories.observation)
             answers = self.network.believe(state).posterior.recommendation
             final = answers[torch.arange(len(answers)), trajectories.length]
-            success = smooth_success(trajectories.hidden.loss(final), goal.epsilon, self.config.dual_softness)
+            success = smooth_success(trajectories.tasks.loss(final), goal.epsilon, self.config.dual_softness)
         self.at.cost = dual_cost(self.at.cost, float(success), self.config.dual_delta, self.config.dual_rate)
 
     # --- updates ----------------------------------------------------------------------------------
@@ -258,15 +223,15 @@ class Trainer:
         torch.nn.utils.clip_grad_norm_(parameters, self.config.gradient_clip)
 
     def _losses(self, batch: Trajectories) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
-        config, network, hidden = self.config, self.network, batch.hidden
-        goal = self._draw_goal(len(hidden))
-        state = network.unroll(hidden.context, batch.query, batch.observation)
+        config, network, tasks = self.config, self.network, batch.tasks
+        goal = self._draw_goal(len(tasks))
+        state = network.unroll(tasks.context, batch.query, batch.observation)
         chosen = self._sampled_prefixes(batch) if config.prefixes == "sampled" else None
         if chosen is not None:
             state = at_prefixes(state, chosen)
-        belief = network.believe(state)
-        features = network.goal_features(state, belief, goal.epsilon)
-        logits = network.stop_logits(belief, features)
+        output = network.believe(state)
+        features = network.goal_features(state, output, goal.epsilon)
+        logits = network.stop_logits(output, features)
         stop_probability = torch.sigmoid(logits).detach()
 
         prefix = state.prefix_BP
@@ -274,11 +239,11 @@ class Trainer:
             stop_time = _first(stop_probability.mean(dim=-1) >= 0.9)
             weights = losses.prefix_weights(batch.length, stop_time, prefix.shape[1], config.mixture)
         else:
-            weights = torch.tensor([1.0, 0.0]).expand(len(hidden), -1)
+            weights = torch.tensor([1.0, 0.0]).expand(len(tasks), -1)
 
         inference = losses.inference_loss(
-            belief.posterior,
-            hidden.target,
+            output.posterior,
+            tasks.target,
             weights,
             self.problem.answer_space,
             config.robust_tail,
@@ -286,17 +251,17 @@ class Trainer:
             self.rng,
         )
         with torch.no_grad():
-            target_state, target_belief = self._target_view(batch, chosen, state, belief)
-            reward = self._reward(hidden, target_belief, goal)
+            target_state, target_output = self._target_view(batch, chosen, state, output)
+            reward = self._reward(tasks, target_output, goal)
         stop = losses.stop_head_loss(logits, reward, weights, config.stop_loss)
 
         # The query made at each prefix; a terminal prefix has none, and is masked.
-        rows = torch.arange(len(hidden))[:, None]
+        rows = torch.arange(len(tasks))[:, None]
         taken = batch.query[rows, prefix.clamp_max(batch.query.shape[1] - 1)]
-        go_values = network.go_values(state, belief, features, taken, goal.cost)[:, :-1]
+        continue_values = network.continue_values(state, output, features, taken, goal.cost)[:, :-1]
         going_on = (prefix[:, :-1] < batch.length[:, None]).float()
         with torch.no_grad():
-            go_now = go_values.amin(dim=-1)
+            go_now = continue_values.amin(dim=-1)
             if config.shaped:
                 target = shaped_returns(reward, go_now, goal.cost, config.trace, batch.length)
             elif config.returns == "lambda":
@@ -304,24 +269,26 @@ class Trainer:
                 target = lambda_returns(stop_now, go_now, goal.cost, config.trace, batch.length)
             else:
                 final = (prefix[:, :-1] == batch.length[:, None] - 1) & ~batch.stopped[:, None]
-                target = self._bootstrapped(goal, target_state, target_belief, reward, final.float())
+                target = self._bootstrapped(goal, target_state, target_output, reward, final.float())
         acting = weights[:, :-1] * going_on
-        go = losses.go_head_loss(go_values, target, acting)
+        go = losses.continuation_loss(continue_values, target, acting)
         actor = None
         due = self.progress >= config.actor_start and self.at.update % config.actor_delay == 0
         if network.actor is not None and due:
-            actor = self._actor_loss(network.actor, belief, features, goal, acting)
+            actor = self._actor_loss(network.actor, output, features, goal, acting)
         return inference, stop, go, actor
 
-    def _actor_loss(self, actor: ActorHead, belief: Belief, features: Tensor, goal: Goal, weights: Tensor) -> Tensor:
+    def _actor_loss(
+        self, actor: ActorHead, output: NetworkOutput, features: Tensor, goal: Goal, weights: Tensor
+    ) -> Tensor:
         """-Q_1(h, A) + beta KL(I || pi), with A = pi(h), or a draw of a Gaussian pi; weighted over prefixes."""
-        policy = self.network.policy(belief, features)
+        policy = self.network.policy(output, features)
         noise = torch.randn(policy.mean_unit.shape, generator=self.rng)
         query = actor.draw(policy, noise, float(actor.config.gaussian))
-        value = self.network.go_values(belief.state, belief, features, query, goal.cost)[..., 0]
+        value = self.network.continue_values(output.state, output, features, query, goal.cost)[..., 0]
         loss = losses.saturation(policy) - value
         if self.config.actor_kl > 0:
-            toward = moments(belief.posterior, self.problem.answer_space)
+            toward = moments(output.posterior, self.problem.answer_space)
             loss = loss + self.config.actor_kl * losses.imitation(*toward, policy)
         return (weights * loss[:, :-1]).sum(dim=1).mean()
 
@@ -333,41 +300,43 @@ class Trainer:
         return torch.cat([first, torch.minimum(first + 1, batch.length[:, None])], dim=1)
 
     def _target_view(
-        self, batch: Trajectories, chosen: Tensor | None, state: NetworkState, belief: Belief
-    ) -> tuple[NetworkState, Belief]:
+        self, batch: Trajectories, chosen: Tensor | None, state: NetworkState, output: NetworkOutput
+    ) -> tuple[NetworkState, NetworkOutput]:
         """What bootstraps and sampled rewards look at: the target network, where there is one."""
         if self.target is None:
-            return state, belief
-        state = self.target.unroll(batch.hidden.context, batch.query, batch.observation)
+            return state, output
+        state = self.target.unroll(batch.tasks.context, batch.query, batch.observation)
         state = state if chosen is None else at_prefixes(state, chosen)
         return state, self.target.believe(state)
 
-    def _reward(self, hidden: HiddenTasks, belief: Belief, goal: Goal) -> Tensor:
+    def _reward(self, tasks: TaskBatch, output: NetworkOutput, goal: Goal) -> Tensor:
         """Success at every prefix: of the deployed recommendation, or the share of K posterior samples."""
         if self.config.reward == "deployed":
-            return (hidden.loss(belief.posterior.recommendation) <= goal.epsilon[:, None]).float()
-        samples = [belief.posterior.sample(self.rng) for _ in range(self.config.reward_samples)]
-        loss = hidden.loss(torch.stack(samples, dim=2))
+            return (tasks.loss(output.posterior.recommendation) <= goal.epsilon[:, None]).float()
+        samples = [output.posterior.sample(self.rng) for _ in range(self.config.reward_samples)]
+        loss = tasks.loss(torch.stack(samples, dim=2))
         return (loss <= goal.epsilon[:, None, None]).float().mean(dim=-1)
 
-    def _bootstrapped(self, goal: Goal, state: NetworkState, belief: Belief, reward: Tensor, final: Tensor) -> Tensor:
+    def _bootstrapped(
+        self, goal: Goal, state: NetworkState, output: NetworkOutput, reward: Tensor, final: Tensor
+    ) -> Tensor:
         """One-step targets of the target network, at its mean action with smoothing noise."""
         assert self.target is not None
-        features = self.target.goal_features(state, belief, goal.epsilon)
-        stop = torch.sigmoid(self.target.stop_logits(belief, features)).amin(dim=-1)
-        action = self._target_action(belief, features)
-        go = self.target.go_values(state, belief, features, action, goal.cost).amin(dim=-1)
+        features = self.target.goal_features(state, output, goal.epsilon)
+        stop = torch.sigmoid(self.target.stop_logits(output, features)).amin(dim=-1)
+        action = self._target_action(output, features)
+        go = self.target.continue_values(state, output, features, action, goal.cost).amin(dim=-1)
         clip = self.config.bootstrap_clip
         return one_step_targets(reward, stop, go, goal.cost, final, self.config.discount, clip)
 
-    def _target_action(self, belief: Belief, features: Tensor) -> Tensor:
+    def _target_action(self, output: NetworkOutput, features: Tensor) -> Tensor:
         """The target network's query at every prefix: its actor's or its recommendation, smoothed, or a uniform one."""
         assert self.target is not None
         space, config = self.problem.query_space, self.config
         if self.target.actor is not None:
-            unit, clip = self.target.policy(belief, features).mean_unit, config.target_clip
+            unit, clip = self.target.policy(output, features).mean_unit, config.target_clip
         elif config.actor != "uniform" and space == self.problem.answer_space:
-            unit, clip = space.to_unit(belief.posterior.recommendation), math.inf
+            unit, clip = space.to_unit(output.posterior.recommendation), math.inf
         else:
             shape = features.shape[:2]
             return space.sample(shape.numel(), self.rng).view(*shape, -1)
@@ -376,24 +345,24 @@ class Trainer:
 
     # --- looking at itself ------------------------------------------------------------------------
 
-    def _look(self) -> Look:
+    def _snapshot(self) -> Snapshot:
         """Measures the averaged network on the actor's own episodes, and adapts the horizon."""
         trajectories = join([stored.trajectories for stored in self.replay])
         if bool(trajectories.own.any()):
             trajectories = select_rows(trajectories, trajectories.own)
-        hidden, config = trajectories.hidden, self.config
+        tasks, config = trajectories.tasks, self.config
         with torch.no_grad():
-            state = self.average.unroll(hidden.context, trajectories.query, trajectories.observation)
-            belief = self.average.believe(state)
-            loss = hidden.loss(belief.posterior.recommendation)
+            state = self.average.unroll(tasks.context, trajectories.query, trajectories.observation)
+            output = self.average.believe(state)
+            loss = tasks.loss(output.posterior.recommendation)
             low, high = config.epsilon
             middle = (low * high) ** 0.5
-            n = len(hidden)
-            features = self.average.goal_features(state, belief, torch.full((n,), middle))
-            confidence = torch.sigmoid(self.average.stop_logits(belief, features)).mean(dim=-1)
+            n = len(tasks)
+            features = self.average.goal_features(state, output, torch.full((n,), middle))
+            confidence = torch.sigmoid(self.average.stop_logits(output, features)).mean(dim=-1)
         stop_time = _first(confidence >= 0.9).long()
         correct = loss[torch.arange(n), stop_time] <= middle
-        look = Look(
+        snapshot = Snapshot(
             self.at.update,
             self.progress,
             self.at.seconds,
@@ -409,7 +378,7 @@ class Trainer:
             limit = min(self.problem.horizon, int(config.horizon * (1 + 5 * self.progress)))
             self.at.horizon = adapted_horizon(self.at.horizon, limit, success, self.at.success_before)
             self.at.success_before = success[-1]
-        return look
+        return snapshot
 
 
 def _first(hit: Tensor) -> Tensor:

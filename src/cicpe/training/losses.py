@@ -5,8 +5,8 @@ from jaxtyping import Float, Int
 from torch import Generator, Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits, smooth_l1_loss
 
-from cicpe.networks.policy import Policy
-from cicpe.networks.posteriors import Posterior
+from cicpe.beliefs.network.policy import Policy
+from cicpe.beliefs.network.posteriors.gaussian import Posterior
 from cicpe.spaces import Space, Sphere
 from cicpe.training.config import PrefixMixture
 
@@ -53,11 +53,11 @@ def inference_loss(
     loss = robust(posterior.nll(wanted), tail)
     if anchor_weight > 0:
         if isinstance(space, Sphere):
-            anchor = space.distance(posterior.sample(rng), wanted) - 1
+            point_estimate = space.distance(posterior.sample(rng), wanted) - 1
         else:
             unit, wanted_unit = space.to_unit(posterior.recommendation), space.to_unit(wanted)
-            anchor = smooth_l1_loss(unit, wanted_unit, reduction="none").mean(dim=-1)
-        loss = loss + anchor_weight * anchor
+            point_estimate = smooth_l1_loss(unit, wanted_unit, reduction="none").mean(dim=-1)
+        loss = loss + anchor_weight * point_estimate
     return (weights * loss).sum(dim=1).mean()
 
 
@@ -76,7 +76,7 @@ def stop_head_loss(
     return (weights * loss.sum(dim=-1)).sum(dim=1).mean()
 
 
-def go_head_loss(
+def continuation_loss(
     values: Float[Tensor, "batch step twin"], target: Float[Tensor, "batch step"], weights: Float[Tensor, "batch step"]
 ) -> Tensor:
     """Fits the continuation head to its targets where a continuation was really made."""

@@ -3,17 +3,17 @@
 from collections.abc import Callable, Mapping
 from typing import Literal, NamedTuple, cast, get_args
 
-from cicpe.agents.actors import ActorName
-from cicpe.agents.function_core import SIDE, FunctionConfig
+from cicpe.beliefs.functions.belief import SIDE, FunctionConfig
+from cicpe.beliefs.network.critic import CriticConfig
+from cicpe.beliefs.network.memories.attention import AttentionConfig
+from cicpe.beliefs.network.memories.per_axis import PerAxisConfig
+from cicpe.beliefs.network.memories.recurrent import RecurrentConfig
+from cicpe.beliefs.network.memories.regression import RegressionConfig
+from cicpe.beliefs.network.network import MemoryConfig, NetworkConfig, PosteriorConfig
+from cicpe.beliefs.network.posteriors.gaussian import GaussianConfig
+from cicpe.beliefs.network.posteriors.mixture import MixtureConfig
+from cicpe.beliefs.network.query_rules import ActorName
 from cicpe.errors import InvalidInput
-from cicpe.networks.attention import AttentionConfig
-from cicpe.networks.axis import AxisConfig
-from cicpe.networks.critic import CriticConfig
-from cicpe.networks.mixture import MixtureConfig
-from cicpe.networks.network import MemoryConfig, NetworkConfig, PosteriorConfig
-from cicpe.networks.posteriors import GaussianConfig
-from cicpe.networks.recurrent import RecurrentConfig
-from cicpe.networks.regression import RegressionConfig
 from cicpe.problems import Problem
 from cicpe.problems.structure import Structure, structure_of
 from cicpe.spaces import Box
@@ -58,7 +58,7 @@ def _memory_for(problem: Problem, facts: Structure) -> _Plan:
         memory = RegressionConfig(estimate="argmax", basis=96 if wide else 40, probes=144 if wide else 41)
         return _Plan(memory, 3e-3, "memory regression (Fourier): the target is a peak in few dimensions")
     if facts.per_coordinate and facts.same_spaces and not (smooth and facts.target_is_best):
-        return _Plan(AxisConfig(), 8e-3, "memory axis: query, observation and answer have one entry per coordinate")
+        return _Plan(PerAxisConfig(), 8e-3, "memory axis: query, observation and answer have one entry per coordinate")
     if smooth and facts.same_spaces:
         why = "memory attention: scalar observations of a function that is not linear"
         return _Plan(AttentionConfig(layers=3, width=96), 1.5e-3, why)
@@ -101,12 +101,12 @@ def fast(problem: Problem, actor: ActorName | None = None) -> Choice:
     plan = _memory_for(problem, facts)
     chosen, why = _actor_for(facts, plan.memory)
     reasons = (plan.why, f"actor {chosen}: {why}" if actor is None else f"actor {actor}: as asked")
-    axes = problem.answer_space.dim if isinstance(plan.memory, AxisConfig) else 1
+    axes = problem.answer_space.dim if isinstance(plan.memory, PerAxisConfig) else 1
     memory, random_queries, actor_kl = plan.memory, 0.02, 0.0
     if (actor or chosen) in ("td3", "search"):
         # An actor that follows the critic needs a critic that has seen queries of all kinds, relative to the belief.
         random_queries = 0.2
-        memory = AxisConfig(view="relative") if isinstance(memory, AxisConfig) else memory
+        memory = PerAxisConfig(view="relative") if isinstance(memory, PerAxisConfig) else memory
     if (actor or chosen) == "td3" and facts.same_spaces:
         actor_kl = IMITATION
     config = TrainingConfig(

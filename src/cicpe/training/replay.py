@@ -8,7 +8,7 @@ import torch
 from torch import Generator, Tensor
 
 from cicpe import trees
-from cicpe.problems import HiddenTasks, Problem
+from cicpe.problems import Problem, TaskBatch
 from cicpe.training.rollout import Trajectories
 
 
@@ -21,11 +21,10 @@ class StoredRollout(NamedTuple):
 
 @final
 class Replay:
-    """A first-in first-out store of rollouts of one horizon; of any number of them, if ``rollouts`` is None."""
+    """A first-in first-out store of rollouts of one horizon."""
 
-    def __init__(self, rollouts: int | None, name: str = "replay") -> None:
+    def __init__(self, rollouts: int) -> None:
         self._rollouts: deque[StoredRollout] = deque(maxlen=rollouts)
-        self._name = name
 
     def __iter__(self) -> Iterator[StoredRollout]:
         return iter(self._rollouts)
@@ -57,39 +56,33 @@ class Replay:
         for i, (seed, t) in enumerate(self._rollouts):
             size = torch.tensor([seed, len(t.length)])
             parts = dict(zip(t._fields[1:], t[1:], strict=True))
-            kept |= {f"{self._name}.{i}.{name}": value.contiguous() for name, value in (parts | {"seed": size}).items()}
+            kept |= {f"replay.{i}.{name}": value.contiguous() for name, value in (parts | {"seed": size}).items()}
         return kept
 
     def restore(self, problem: Problem, tensors: dict[str, Tensor]) -> None:
         """Rebuilds the store from ``tensors``."""
         self._rollouts.clear()
         i = 0
-        while f"{self._name}.{i}.seed" in tensors:
-            seed, n = tensors[f"{self._name}.{i}.seed"].tolist()
-            hidden = HiddenTasks.draw(problem, n, torch.Generator().manual_seed(seed))
+        while f"replay.{i}.seed" in tensors:
+            seed, n = tensors[f"replay.{i}.seed"].tolist()
+            tasks = TaskBatch.draw(problem, n, torch.Generator().manual_seed(seed))
             names = Trajectories._fields[1:]
-            self.add(seed, Trajectories(hidden, *(tensors[f"{self._name}.{i}.{name}"] for name in names)))
+            self.add(seed, Trajectories(tasks, *(tensors[f"replay.{i}.{name}"] for name in names)))
             i += 1
 
 
 def select_rows(t: Trajectories, rows: Tensor) -> Trajectories:
     """The trajectories at ``rows`` (integers or a mask)."""
-    return Trajectories(t.hidden.select(rows), *(column[rows] for column in t[1:]))
+    return Trajectories(t.tasks.select(rows), *(column[rows] for column in t[1:]))
 
 
 def join(parts: Sequence[Trajectories]) -> Trajectories:
     """One batch of several."""
-    hidden = [part.hidden for part in parts]
-    joined = HiddenTasks(
-        hidden[0].problem,
-        trees.concatenate([h.task for h in hidden]),
-        torch.cat([h.context for h in hidden]),
-        torch.cat([h.target for h in hidden]),
+    tasks = [part.tasks for part in parts]
+    joined = TaskBatch(
+        tasks[0].problem,
+        trees.concatenate([h.task for h in tasks]),
+        torch.cat([h.context for h in tasks]),
+        torch.cat([h.target for h in tasks]),
     )
     return Trajectories(joined, *(torch.cat(column) for column in list(zip(*parts, strict=True))[1:]))
-
-
-def resized(t: Trajectories, horizon: int) -> Trajectories:
-    """The trajectories as episodes of another horizon: cut, or filled up with their last step."""
-    step = torch.arange(horizon).clamp_max(t.query.shape[1] - 1)
-    return t._replace(query=t.query[:, step], observation=t.observation[:, step], length=t.length.clamp_max(horizon))

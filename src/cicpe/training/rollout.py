@@ -6,10 +6,10 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Generator, Tensor
 
-from cicpe.agents.actors import Actor
-from cicpe.networks.critic import Goal
-from cicpe.networks.network import Network
-from cicpe.problems import HiddenTasks
+from cicpe.beliefs.network.critic import Goal
+from cicpe.beliefs.network.network import Network
+from cicpe.beliefs.network.query_rules import Actor
+from cicpe.problems import TaskBatch
 
 
 @final
@@ -39,7 +39,7 @@ class Trajectories(NamedTuple):
     the decision to stop. One that was truncated at the horizon includes its last observation.
     """
 
-    hidden: HiddenTasks
+    tasks: TaskBatch
     query: Float[Tensor, "batch step query"]
     observation: Float[Tensor, "batch step observation"]
     length: Int[Tensor, " batch"]
@@ -53,20 +53,20 @@ class Trajectories(NamedTuple):
 def collect(
     network: Network,
     actor: Actor,
-    hidden: HiddenTasks,
+    tasks: TaskBatch,
     horizon: int,
     behaviour: Behaviour,
     rng: Generator,
     stop_test: StopTest | None = None,
 ) -> Trajectories:
     """Plays the tasks for ``horizon`` queries; with a stop test, records where each would have stopped."""
-    n = len(hidden)
+    n = len(tasks)
     length = torch.full((n,), horizon)
     stopped = torch.zeros(n, dtype=torch.bool)
     queries: list[Tensor] = []
     observations: list[Tensor] = []
     with torch.no_grad():
-        state = network.begin(hidden.context)
+        state = network.begin(tasks.context)
         for t in range(horizon):
             belief = network.believe(state)
             query = actor.propose(belief, rng, behaviour.scale[:, None, None])
@@ -75,17 +75,19 @@ def collect(
             if stop_test is not None and t >= stop_test.minimum_time:
                 features = network.goal_features(state, belief, stop_test.goal.epsilon)
                 stop = torch.sigmoid(network.stop_logits(belief, features)).amin(dim=(1, 2))
-                go = network.go_values(state, belief, features, query[:, None], stop_test.goal.cost).amin(dim=(1, 2))
+                go = network.continue_values(state, belief, features, query[:, None], stop_test.goal.cost).amin(
+                    dim=(1, 2)
+                )
                 now = (stop >= go) & ~stopped
                 length[now], stopped = t, stopped | now
                 if bool(stopped.all()) and queries:
                     break
-            observation = hidden.observe(query, rng)
+            observation = tasks.observe(query, rng)
             state = network.step(state, query, observation)
             queries.append(query)
             observations.append(observation)
     query, observation = _padded(queries, horizon), _padded(observations, horizon)
-    return Trajectories(hidden, query, observation, length, stopped, ~behaviour.random_episode)
+    return Trajectories(tasks, query, observation, length, stopped, ~behaviour.random_episode)
 
 
 def _padded(steps: list[Tensor], horizon: int) -> Tensor:

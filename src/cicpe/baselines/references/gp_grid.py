@@ -18,11 +18,11 @@ from jaxtyping import Float
 from torch import Generator, Tensor
 
 from cicpe.agents.base import Proposal
-from cicpe.agents.windows import best_window
 from cicpe.baselines.base import History, HistoryAgent
 from cicpe.errors import InvalidInput
 from cicpe.problems.base import Problem
 from cicpe.problems.gp_max import LENGTHSCALE, GPMax
+from cicpe.statistics import highest_mass_interval
 
 CHUNK = 128
 """Episodes that are looked at together: it bounds the memory."""
@@ -96,7 +96,7 @@ class GPGrid(HistoryAgent):
     def _propose(self, history: History) -> Proposal:
         post = self.posterior(history)
         query = self.place_G[(post.mean_BG + self.beta * post.std_BG).argmax(dim=1)]
-        answer, confidence = best_window(post.maximum_BK, post.weight_BK, self.epsilon)
+        answer, confidence = highest_mass_interval(post.maximum_BK, post.weight_BK, self.epsilon)
         mean = (post.weight_BK * post.maximum_BK).sum(dim=1, keepdim=True)
         spread = (post.weight_BK * (post.maximum_BK - mean).square()).sum(dim=1, keepdim=True).sqrt()
         return Proposal(

@@ -23,17 +23,17 @@ from jaxtyping import Float, Int
 from torch import Generator, Tensor
 
 from cicpe.agents.base import Agent, Proposal
-from cicpe.agents.windows import best_window
 from cicpe.errors import InvalidInput
 from cicpe.problems import Problem
 from cicpe.problems.gp_argmax import GPArgmax
 from cicpe.problems.gp_max import GRID, LENGTHSCALE, GPMax
+from cicpe.statistics import highest_mass_interval
 
 JITTER = 1e-11
 """Added to the variance of every feature: a roughness of 1e-6 of f, and covariances that can be factorised."""
 
 
-class Belief(NamedTuple):
+class PeakState(NamedTuple):
     """The posterior of w for every length scale, in float64."""
 
     noise_B: Float[Tensor, " batch"]
@@ -42,7 +42,7 @@ class Belief(NamedTuple):
     log_evidence_BL: Float[Tensor, "batch scale"]
 
 
-class Draws(NamedTuple):
+class PeakDraws(NamedTuple):
     """Functions from the posterior, and the answer to the question for each."""
 
     value_BSG: Float[Tensor, "batch draw grid"]
@@ -83,18 +83,18 @@ class GPPeak(Agent):
         eye = torch.eye(self.features, dtype=torch.float64)
         return basis_GM, basis_GM.mT @ kernel_LGG @ basis_GM + JITTER * eye
 
-    def begin(self, context: Float[Tensor, "batch context"]) -> Belief:
+    def begin(self, context: Float[Tensor, "batch context"]) -> PeakState:
         batch, (_, cover_LMM) = len(context), self._prior
         zeros = torch.zeros(batch, self.lengthscales, dtype=torch.float64)
         mean = zeros[..., None].expand(-1, -1, self.features)
-        return Belief(context[:, 0].double(), mean, cover_LMM.expand(batch, -1, -1, -1), zeros)
+        return PeakState(context[:, 0].double(), mean, cover_LMM.expand(batch, -1, -1, -1), zeros)
 
     def observe(
-        self, state: Belief, query: Float[Tensor, "batch query"], observation: Float[Tensor, "batch observation"]
-    ) -> Belief:
+        self, state: PeakState, query: Float[Tensor, "batch query"], observation: Float[Tensor, "batch observation"]
+    ) -> PeakState:
         return self.average(state, (query[:, 0] * (GRID[1] - 1)).round().long(), observation[:, 0], 1)
 
-    def average(self, belief: Belief, place_B: Int[Tensor, " batch"], value_B: Tensor, count: int) -> Belief:
+    def average(self, belief: PeakState, place_B: Int[Tensor, " batch"], value_B: Tensor, count: int) -> PeakState:
         """The belief after the average of ``count`` observations at one place of the grid each."""
         basis_GM, _ = self._prior
         at_BM = basis_GM[place_B]
@@ -109,7 +109,7 @@ class GPPeak(Agent):
             log_evidence_BL=belief.log_evidence_BL + log_density,
         )
 
-    def draw(self, belief: Belief, rng: Generator) -> Draws:
+    def draw(self, belief: PeakState, rng: Generator) -> PeakDraws:
         """Functions from the posterior; each draws its length scale first."""
         basis_GM, _ = self._prior
         batch, scales = belief.log_evidence_BL.shape
@@ -129,9 +129,9 @@ class GPPeak(Agent):
         value_BSG = w_BSM.float() @ basis_GM.float().mT
         top_BS, place_BS = value_BSG.max(dim=2)
         answer = self.place_G.float()[place_BS] if isinstance(self.problem, GPArgmax) else top_BS
-        return Draws(value_BSG, answer)
+        return PeakDraws(value_BSG, answer)
 
-    def best_query(self, belief: Belief, draws: Draws, count: int) -> Int[Tensor, " batch"]:
+    def best_query(self, belief: PeakState, draws: PeakDraws, count: int) -> Int[Tensor, " batch"]:
         """The place of the grid whose value, averaged over ``count`` observations, explains most of the answer."""
         centred_BSG = draws.value_BSG - draws.value_BSG.mean(dim=1, keepdim=True)
         open_BS = draws.answer_BS - draws.answer_BS.mean(dim=1, keepdim=True)
@@ -140,12 +140,12 @@ class GPPeak(Agent):
         noise_B = self.draws * belief.noise_B.float().square() / count
         return (together_BG.square() / (alone_BG + noise_B[:, None]).clamp_min(1e-30)).argmax(dim=1)
 
-    def answer(self, draws: Draws, epsilon: float) -> tuple[Tensor, Tensor]:
+    def answer(self, draws: PeakDraws, epsilon: float) -> tuple[Tensor, Tensor]:
         """The answer that most draws are within epsilon of, and their share."""
         even = torch.full_like(draws.answer_BS, 1 / self.draws)
-        return best_window(draws.answer_BS, even, epsilon)
+        return highest_mass_interval(draws.answer_BS, even, epsilon)
 
-    def propose(self, state: Belief, rng: Generator) -> Proposal:
+    def propose(self, state: PeakState, rng: Generator) -> Proposal:
         draws = self.draw(state, rng)
         answer, confidence = self.answer(draws, self.epsilon)
         query = self.place_G.float()[self.best_query(state, draws, 1)]

@@ -1,0 +1,103 @@
+"""What is trained (or needs no training), and the agent that it becomes for one epsilon.
+
+A core turns histories into queries, recommendations and confidences, for any epsilon. Its queries do not
+depend on epsilon: one recorded episode therefore says what would have happened at all of them, and one
+calibration serves all. With a stop rule it is an agent.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple, final
+
+import torch
+from jaxtyping import Float
+from torch import Generator, Tensor
+
+from cicpe.agents.alarm import Alarm, AlarmState
+from cicpe.agents.base import Agent, Proposal
+from cicpe.agents.stop_rules import StopRule
+from cicpe.beliefs.base import EDGE, Belief
+
+PlattByContext = Callable[[Float[Tensor, "batch context"]], tuple[Tensor, Tensor]]
+"""Slope and intercept, for each episode's context, by which log-odds of success are shown."""
+
+
+class BeliefAgentState(NamedTuple):
+    """The core's state, every episode's calibrated threshold, and what the alarm has seen of it."""
+
+    belief: Any
+    threshold: Float[Tensor, " batch"]
+    alarm_state: AlarmState | None
+    platt: tuple[Tensor, Tensor] | None = None
+
+
+@final
+@dataclass(frozen=True)
+class BeliefAgent(Agent):
+    """Queries and recommends as its core does, and stops by its stop rule."""
+
+    belief: Belief
+    stop_rule: StopRule
+    epsilon: float
+    """What the confidence is about."""
+    stop_epsilon: float
+    """The calibrated epsilon, not above the other, that stop and recommendation go by."""
+    scale: float = 0.0
+    """Spread of the queries about the posterior mean: 0 greedy, 1 as sampled."""
+    alarm: Alarm | None = None
+    """Follows whether histories look like the prior's."""
+    platt: PlattByContext | None = None
+    """Corrects the confidence that is shown; stops go by the raw one."""
+
+    @property
+    def horizon(self) -> int:  # type: ignore[override]
+        return self.belief.horizon
+
+    @property
+    def most_at_once(self) -> int:  # type: ignore[override]
+        return self.belief.most_at_once
+
+    def begin(self, context: Float[Tensor, "batch context"]) -> BeliefAgentState:
+        alarm_state = None if self.alarm is None else self.alarm.begin(context)
+        platt = None if self.platt is None else self.platt(context)
+        return BeliefAgentState(self.belief.begin(context), self.stop_rule.threshold(context), alarm_state, platt)
+
+    def propose(self, state: BeliefAgentState, rng: Generator) -> Proposal:
+        both = (self.stop_epsilon,) if self.epsilon == self.stop_epsilon else (self.stop_epsilon, self.epsilon)
+        bellman = self.stop_rule.needs_continue_value
+        assessment = self.belief.assess(state.belief, both, rng, self.scale, (state.threshold,) if bellman else ())
+        return Proposal(
+            query=assessment.query,
+            stop=self.stop_rule.decide(assessment.view(0, 0 if bellman else None), state.threshold),
+            recommendation=assessment.recommendation[0],
+            confidence=calibrated_confidence(assessment.confidence[-1], state.platt),
+            std=assessment.std,
+        )
+
+    def observe(
+        self,
+        state: BeliefAgentState,
+        query: Float[Tensor, "batch query"],
+        observation: Float[Tensor, "batch observation"],
+    ) -> BeliefAgentState:
+        alarm_state = state.alarm_state
+        if self.alarm is not None and alarm_state is not None:
+            alarm_state = self.alarm.observe(alarm_state, state.belief, query, observation)
+        return state._replace(belief=self.belief.observe(state.belief, query, observation), alarm_state=alarm_state)
+
+    def shown_threshold(self, context: Float[Tensor, "batch context"]) -> Float[Tensor, " batch"]:
+        """The confidence, as it is shown, at which the confidence rule stops."""
+        return calibrated_confidence(
+            self.stop_rule.threshold(context), None if self.platt is None else self.platt(context)
+        )
+
+    def p_value(self, state: BeliefAgentState) -> Float[Tensor, " batch"] | None:
+        return None if self.alarm is None or state.alarm_state is None else self.alarm.p_value(state.alarm_state)
+
+
+def calibrated_confidence(confidence: Tensor, platt: tuple[Tensor, Tensor] | None) -> Tensor:
+    """Confidence as it is shown: its log-odds corrected by a slope and an intercept for each episode."""
+    if platt is None:
+        return confidence
+    slope, intercept = platt
+    return torch.sigmoid(slope * torch.logit(confidence, eps=EDGE) + intercept)

@@ -1,0 +1,1 @@
+"""Beliefs: what an agent makes of a history. One folder per kind."""

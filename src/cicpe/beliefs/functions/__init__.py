@@ -1,0 +1,1 @@
+"""A belief over functions of the query, by Gaussian processes."""

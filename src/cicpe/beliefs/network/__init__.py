@@ -1,0 +1,1 @@
+"""A trained network: memory, posterior, critic and query rule."""

@@ -1,0 +1,84 @@
+"""A trained network and an actor rule, frozen."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import final
+
+import torch
+from jaxtyping import Float
+from torch import Generator, Tensor
+
+from cicpe.beliefs.base import Assessment, Belief
+from cicpe.beliefs.network.network import Network, NetworkState
+from cicpe.beliefs.network.query_rules import Actor
+from cicpe.spaces import Space
+
+
+@final
+@dataclass(frozen=True)
+class NetworkBelief(Belief):
+    """Queries by its actor rule, recommends its posterior's answer, and is as confident as its critic."""
+
+    network: Network
+    actor: Actor
+    horizon: int
+    shaped: bool = False
+    """Whether the critic values a query by what it gains over stopping now."""
+
+    @property
+    def query_space(self) -> Space:
+        return self.network.query_space
+
+    @property
+    def answer_space(self) -> Space:
+        return self.network.answer_space
+
+    def begin(self, context: Float[Tensor, "batch context"]) -> NetworkState:
+        with torch.no_grad():
+            return self.network.begin(context)
+
+    def assess(
+        self,
+        state: NetworkState,
+        epsilons: Sequence[float],
+        rng: Generator,
+        scale: float = 0.0,
+        costs: Sequence[Float[Tensor, " batch"]] = (),
+    ) -> Assessment:
+        network = self.network
+        with torch.no_grad():
+            belief = network.believe(state)
+            query = self.actor.propose(belief, rng, scale)
+            n = len(query)
+            confidence, stop_value, continue_value = [], [], torch.zeros(len(epsilons), len(costs), n)
+            for e, epsilon in enumerate(epsilons):
+                features = network.goal_features(state, belief, torch.full((n,), epsilon))
+                twins = torch.sigmoid(network.stop_logits(belief, features)[:, 0])
+                confidence.append(twins.mean(dim=-1))
+                stop_value.append(torch.zeros(n) if self.shaped else twins.amin(dim=-1))
+                for c, cost in enumerate(costs):
+                    values = network.continue_values(state, belief, features, query[:, None], cost)
+                    continue_value[e, c] = values[:, 0].amin(dim=-1)
+            return Assessment(
+                time=state.prefix_BP[:, 0],
+                query=query,
+                recommendation=belief.posterior.recommendation[:, 0].expand(len(epsilons), -1, -1),
+                confidence=torch.stack(confidence),
+                stop_value=torch.stack(stop_value),
+                continue_value=continue_value,
+                std=belief.posterior.std[:, 0],
+            )
+
+    def observe(
+        self, state: NetworkState, query: Float[Tensor, "batch query"], observation: Float[Tensor, "batch observation"]
+    ) -> NetworkState:
+        with torch.no_grad():
+            return self.network.step(state, query, observation)
+
+    def sample_answers(self, state: NetworkState, n: int, rng: Generator) -> Float[Tensor, "batch draw answer"]:
+        with torch.no_grad():
+            posterior = self.network.believe(state).posterior
+            return torch.stack([posterior.sample(rng)[:, 0] for _ in range(n)], dim=1)
+
+    def tensors(self) -> Mapping[str, Tensor]:
+        return self.network.state_dict()

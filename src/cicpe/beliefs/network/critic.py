@@ -1,0 +1,81 @@
+"""The critic: the probability of success if we stop, and the value of going on.
+
+Both heads see the history, the time and epsilon, and the second the cost, so that one model serves a
+range of them.
+Twins are two independent heads; the conservative value is their minimum.
+"""
+
+from typing import NamedTuple, final
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from cicpe.beliefs.network.layers import mlp, time_features
+from cicpe.beliefs.network.memories.base import Memory
+from cicpe.config import Config
+
+
+@final
+class CriticConfig(Config):
+    """Stop head and continuation head."""
+
+    hidden: int = 64
+    """Hidden units in each head."""
+    twin: bool = True
+    """Two heads, scalarised by their minimum where a conservative value is wanted."""
+
+    def build(self, memory: Memory, answer_dim: int) -> "Critic":
+        """The critic that this describes."""
+        return Critic(self, memory.width, memory.width_at)
+
+
+class Goal(NamedTuple):
+    """What an episode is asked for."""
+
+    epsilon: Float[Tensor, " batch"]
+    """How close is close enough."""
+    cost: Float[Tensor, " batch"]
+    """The price of one query, in units of success probability."""
+
+
+@final
+class Critic(nn.Module):
+    """Q(h, stop) as a logit of the success probability, and Q(h, a) as a value."""
+
+    GOAL_FEATURES = 3 + 4
+
+    def __init__(self, config: CriticConfig, width: int, width_at: int) -> None:
+        super().__init__()
+        heads = 2 if config.twin else 1
+        extra = self.GOAL_FEATURES
+        self.stop = nn.ModuleList(
+            mlp([width + extra, config.hidden, config.hidden, 1], last_gain=0.1) for _ in range(heads)
+        )
+        self.go = nn.ModuleList(
+            mlp([width_at + extra + 1, config.hidden, config.hidden, 1], last_gain=0.1) for _ in range(heads)
+        )
+
+    @staticmethod
+    def goal_features(
+        prefix_BP: Tensor, std_BPX: Tensor, epsilon_B: Float[Tensor, " batch"]
+    ) -> Float[Tensor, "batch prefix goal"]:
+        """Time, epsilon, and the posterior's spread beside it: what any stop rule has to compare."""
+        log_epsilon = epsilon_B.log()[:, None].expand(prefix_BP.shape)
+        spread = torch.linalg.vector_norm(std_BPX, dim=-1).log()
+        worst = std_BPX.amax(dim=-1).log()
+        features = [log_epsilon / 2, spread / 2, worst / 2, spread - log_epsilon]
+        return torch.cat([time_features(prefix_BP), torch.stack(features, dim=-1)], dim=-1)
+
+    def stop_logits(self, summary_BPF: Tensor, features_BPG: Tensor) -> Float[Tensor, "batch prefix twin"]:
+        """Logit of the probability that the recommendation is within epsilon."""
+        inputs = torch.cat([summary_BPF, features_BPG], dim=-1)
+        return torch.cat([head(inputs) for head in self.stop], dim=-1)
+
+    def continue_values(
+        self, at_BPF: Tensor, features_BPG: Tensor, cost_B: Float[Tensor, " batch"]
+    ) -> Float[Tensor, "batch prefix twin"]:
+        """Value of paying for the candidate query and acting well afterwards."""
+        log_cost = (cost_B.log() / 3)[:, None, None].expand(*at_BPF.shape[:2], 1)
+        inputs = torch.cat([at_BPF, features_BPG, log_cost], dim=-1)
+        return torch.cat([head(inputs) for head in self.go], dim=-1)

@@ -1,0 +1,1 @@
+"""Memories: networks that encode a history."""

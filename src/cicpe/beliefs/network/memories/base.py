@@ -1,0 +1,128 @@
+"""The history encoder's interface, and small parts that every network shares.
+
+Shape suffixes inside networks: B episodes, P prefixes, T steps, Q query, Y observation, C context,
+X answer, F features, H hidden units, J regression heads.
+
+A memory has two consistent views of the same mathematics:
+
+* ``unroll`` encodes every prefix of a batch of trajectories in one causal pass (P = T + 1: the
+  empty history, then one prefix an observation);
+* ``begin`` and ``step`` carry one prefix along (P = 1) with work that does not grow with t.
+
+``cicpe.testing.check_memory`` holds the two equal.
+"""
+
+from abc import ABC, abstractmethod
+from typing import Any, NamedTuple
+
+import torch
+from jaxtyping import Float, Int
+from torch import Generator, Tensor, nn
+
+
+class Dims(NamedTuple):
+    """The sizes that a problem fixes."""
+
+    query: int
+    observation: int
+    context: int
+    answer: int
+
+
+class MemoryFeatures(NamedTuple):
+    """What a memory says of a history."""
+
+    summary: Float[Tensor, "batch prefix features"]
+    """Features of the whole history."""
+    axes: Float[Tensor, "batch prefix answer axis_features"] | None = None
+    """Features of each answer coordinate, where the memory treats coordinates alike."""
+    point_estimate: Float[Tensor, "batch prefix answer"] | None = None
+    """A natural estimate of the target in unit coordinates, to which the head adds a correction."""
+    log_spread: Float[Tensor, "batch prefix answer"] | None = None
+    """Log of the anchor's own standard deviation: the unit in which the head corrects it."""
+    function_mean: Float[Tensor, "batch prefix probe"] | None = None
+    """Posterior mean of the observed function at the memory's probes, where it holds one."""
+    function_std: Float[Tensor, "batch prefix probe"] | None = None
+    """Posterior standard deviation there."""
+
+
+State = Any
+"""A memory's own NamedTuple of tensors; the first dimension is the episode.
+
+Fields with one entry a prefix carry P right after B in their suffix (``hidden_BPH``): ``at_prefixes``
+goes by that.
+"""
+
+
+class Memory(nn.Module, ABC):
+    """Encodes histories. Inputs are scaled: queries in unit coordinates, the rest near unit variance."""
+
+    width: int
+    """Number of summary features."""
+    axis_width: int | None = None
+    """Number of features per answer coordinate, for memories that give them."""
+    width_at: int
+    """Number of features that ``features_at`` gives."""
+
+    @abstractmethod
+    def begin(self, context_BC: Float[Tensor, "batch context"]) -> State:
+        """The state of the empty history."""
+
+    @abstractmethod
+    def step(
+        self, state: State, query_BQ: Float[Tensor, "batch query"], observation_BY: Float[Tensor, "batch observation"]
+    ) -> State:
+        """The state after one more observation."""
+
+    @abstractmethod
+    def unroll(
+        self,
+        context_BC: Float[Tensor, "batch context"],
+        query_BTQ: Float[Tensor, "batch step query"],
+        observation_BTY: Float[Tensor, "batch step observation"],
+    ) -> State:
+        """The state at every prefix, t = 0 ... T."""
+
+    @abstractmethod
+    def features(self, state: State) -> MemoryFeatures:
+        """The features of the history at every prefix of the state."""
+
+    def features_at(
+        self, state: State, memory_features: MemoryFeatures, query_BPQ: Float[Tensor, "batch prefix query"]
+    ) -> Float[Tensor, "batch prefix features"]:
+        """The history seen from a candidate query. Default: the summary and the query side by side."""
+        return torch.cat([memory_features.summary, query_BPQ], dim=-1)
+
+
+class FunctionMemory(Memory):
+    """A memory that holds a posterior over the observed function, which actors may look at."""
+
+    probes_KQ: Tensor
+    """Where ``Reading.function_mean`` and ``function_std`` are given, in unit coordinates."""
+
+    @abstractmethod
+    def predict(
+        self, state: State, query_BKQ: Float[Tensor, "batch candidate query"]
+    ) -> tuple[Float[Tensor, "batch candidate"], Float[Tensor, "batch candidate"]]:
+        """Mean and standard deviation of the function at candidate queries, for a stepping state (P = 1)."""
+
+    @abstractmethod
+    def sample_probes(self, state: State, rng: Generator) -> Float[Tensor, "batch probe"]:
+        """One function drawn from the posterior of a stepping state, at the probes."""
+
+
+def at_prefixes(state: State, index_BK: Int[Tensor, "batch chosen"]) -> State:
+    """The state at some of its prefixes: K a trajectory, instead of all of them."""
+    if isinstance(state, tuple) and not hasattr(state, "_fields"):
+        return tuple(at_prefixes(part, index_BK) for part in state)
+    if not hasattr(state, "_fields"):
+        return state
+    chosen = {}
+    for name, value in zip(state._fields, state, strict=True):
+        prefixed = name.rpartition("_")[2].startswith("BP") or isinstance(state, MemoryFeatures)
+        if isinstance(value, Tensor) and prefixed:
+            index = index_BK.view(*index_BK.shape, *[1] * (value.ndim - 2)).expand(-1, -1, *value.shape[2:])
+            chosen[name] = value.gather(1, index)
+        else:
+            chosen[name] = at_prefixes(value, index_BK)
+    return type(state)(**chosen)

@@ -1,0 +1,158 @@
+"""The whole network of an agent: scaled inputs, memories, posterior head and critic."""
+
+from typing import Annotated, NamedTuple, final
+
+import torch
+from jaxtyping import Float
+from pydantic import Field
+from torch import Tensor, nn
+
+from cicpe.beliefs.network.critic import Critic, CriticConfig, Goal
+from cicpe.beliefs.network.memories.attention import AttentionConfig
+from cicpe.beliefs.network.memories.base import Dims, MemoryFeatures, State
+from cicpe.beliefs.network.memories.delta_rule import DeltaRuleConfig
+from cicpe.beliefs.network.memories.per_axis import PerAxisConfig
+from cicpe.beliefs.network.memories.recurrent import RecurrentConfig
+from cicpe.beliefs.network.memories.regression import RegressionConfig
+from cicpe.beliefs.network.policy import ActorConfig, ActorHead, Policy
+from cicpe.beliefs.network.posteriors.gaussian import GaussianConfig, GaussianPosterior, Posterior
+from cicpe.beliefs.network.posteriors.mixture import MixtureConfig
+from cicpe.beliefs.network.scaling import Scaling
+from cicpe.config import Config
+from cicpe.spaces import Space
+
+MemoryConfig = Annotated[
+    RecurrentConfig | AttentionConfig | DeltaRuleConfig | PerAxisConfig | RegressionConfig,
+    Field(discriminator="kind"),
+]
+PosteriorConfig = Annotated[GaussianConfig | MixtureConfig, Field(discriminator="kind")]
+
+
+@final
+class NetworkConfig(Config):
+    """The networks of one agent."""
+
+    memory: MemoryConfig = RecurrentConfig()
+    """How histories are encoded."""
+    posterior: PosteriorConfig = GaussianConfig()
+    """The family of distributions over the target."""
+    critic: CriticConfig = CriticConfig()
+    """Stop and continuation heads."""
+    actor: ActorConfig | None = None
+    """The network behind the actor rule td3; the other rules have none."""
+    shared_memory: bool = True
+    """One memory for inference and critic, trained by the inference loss; or one each (the paper's)."""
+
+
+class NetworkState(NamedTuple):
+    """A history as the networks hold it, at one prefix or at all of them."""
+
+    inference: State
+    critic: State
+    prefix_BP: Tensor
+
+
+class NetworkOutput(NamedTuple):
+    """Everything that is read once per prefix: the posterior, and what the critic needs."""
+
+    posterior: Posterior
+    memory_features: MemoryFeatures
+    critic_features: MemoryFeatures
+    state: NetworkState
+
+
+@final
+class Network(nn.Module):
+    """Maps histories to beliefs and values. Inputs and outputs are in the problem's own units."""
+
+    def __init__(self, config: NetworkConfig, scaling: Scaling, dims: Dims, query_space: Space, answer_space: Space):
+        super().__init__()
+        self.config = config
+        self.dims = dims
+        self.query_space = query_space
+        self.answer_space = answer_space
+        self.scaling = scaling
+        self.memory = config.memory.build(dims)
+        self.critic_memory = None if config.shared_memory else config.memory.build(dims)
+        self.posterior_head = config.posterior.build(self.memory, answer_space)
+        self.critic: Critic = config.critic.build(self.critic_memory or self.memory, answer_space.dim)
+        self.actor: ActorHead | None = None
+        if config.actor is not None:
+            self.actor = config.actor.build(self.memory, query_space, answer_space)
+
+    def begin(self, context: Float[Tensor, "batch context"]) -> NetworkState:
+        """The state of the empty history."""
+        scaled = self.scaling.context(context)
+        critic = None if self.critic_memory is None else self.critic_memory.begin(scaled)
+        prefix = torch.zeros(len(context), 1, dtype=torch.long)
+        return NetworkState(self.memory.begin(scaled), critic, prefix)
+
+    def step(
+        self,
+        state: NetworkState,
+        query: Float[Tensor, "batch query"],
+        observation: Float[Tensor, "batch observation"],
+    ) -> NetworkState:
+        """The state after one more observation."""
+        unit, scaled = self.query_space.to_unit(query), self.scaling.observation(observation)
+        critic = None if self.critic_memory is None else self.critic_memory.step(state.critic, unit, scaled)
+        return NetworkState(self.memory.step(state.inference, unit, scaled), critic, state.prefix_BP + 1)
+
+    def unroll(
+        self,
+        context: Float[Tensor, "batch context"],
+        query: Float[Tensor, "batch step query"],
+        observation: Float[Tensor, "batch step observation"],
+    ) -> NetworkState:
+        """The state at every prefix t = 0 ... T, in one causal pass."""
+        inputs = self.scaling.context(context), self.query_space.to_unit(query), self.scaling.observation(observation)
+        critic = None if self.critic_memory is None else self.critic_memory.unroll(*inputs)
+        prefix = torch.arange(query.shape[1] + 1).expand(len(query), -1)
+        return NetworkState(self.memory.unroll(*inputs), critic, prefix)
+
+    def believe(self, state: NetworkState) -> NetworkOutput:
+        """Reads the posterior and the critic's features at every prefix of the state."""
+        memory_features = self.memory.features(state.inference)
+        critic_features = memory_features if self.critic_memory is None else self.critic_memory.features(state.critic)
+        return NetworkOutput(self.posterior_head(memory_features), memory_features, critic_features, state)
+
+    def goal_features(self, state: NetworkState, output: NetworkOutput, epsilon: Float[Tensor, " batch"]) -> Tensor:
+        """The critic's inputs beside the history; the posterior's spread enters without gradient."""
+        return Critic.goal_features(state.prefix_BP, output.posterior.std.detach(), epsilon)
+
+    def stop_logits(self, output: NetworkOutput, features: Tensor) -> Float[Tensor, "batch prefix twin"]:
+        """Logit of the success probability at every prefix."""
+        return self.critic.stop_logits(output.critic_features.summary, features)
+
+    def continue_values(
+        self,
+        state: NetworkState,
+        output: NetworkOutput,
+        features: Tensor,
+        query: Float[Tensor, "batch prefix query"],
+        cost: Float[Tensor, " batch"],
+    ) -> Float[Tensor, "batch prefix twin"]:
+        """Value of a candidate query at every prefix."""
+        shared = self.critic_memory is None
+        memory, inner = (self.memory, state.inference) if shared else (self.critic_memory, state.critic)
+        assert memory is not None
+        at = memory.features_at(inner, output.critic_features, self.query_space.to_unit(query))
+        return self.critic.continue_values(at, features, cost)
+
+    def policy(self, output: NetworkOutput, features: Tensor) -> Policy:
+        """What the learned actor proposes at every prefix."""
+        assert self.actor is not None, "only the actor rule td3 has a network"
+        proposal: Policy = self.actor(output.memory_features, output.posterior, features)
+        return proposal
+
+
+__all__ = [
+    "GaussianPosterior",
+    "Goal",
+    "MemoryConfig",
+    "Network",
+    "NetworkConfig",
+    "NetworkOutput",
+    "NetworkState",
+    "PosteriorConfig",
+]

@@ -1,0 +1,105 @@
+"""The learned actor: a network that proposes the next query, trained on the critic's value of it (TD3)."""
+
+from typing import NamedTuple, final
+
+import torch
+from jaxtyping import Float
+from pydantic import Field
+from torch import Tensor, nn
+
+from cicpe.beliefs.network.critic import Critic
+from cicpe.beliefs.network.layers import mlp
+from cicpe.beliefs.network.memories.base import Memory, MemoryFeatures
+from cicpe.beliefs.network.posteriors.gaussian import LOG_STD, Posterior
+from cicpe.config import Config
+from cicpe.spaces import Space, Sphere
+
+REACH = 3.0
+"""How many of the posterior's standard deviations a relative query may lie from its mean."""
+
+
+@final
+class ActorConfig(Config):
+    """A network that proposes queries."""
+
+    hidden: int = Field(default=64, ge=1)
+    """Hidden units in each of its two layers."""
+    gaussian: bool = False
+    """Mean and spread of a Gaussian over queries, rather than one query. Needs X = A."""
+    relative: bool = True
+    """Where X = A: propose the posterior's mean plus up to three of its standard deviations, not any place."""
+    exploration: float = Field(default=0.2, ge=0)
+    """Standard deviation of exploration noise at scale 1, as a share of the tanh's reach (unit coordinates, or where
+    relative three of the posterior's standard deviations); a Gaussian actor has its own."""
+
+    def build(self, memory: Memory, query_space: Space, answer_space: Space) -> "ActorHead":
+        """The network that this describes."""
+        return ActorHead(self, memory, query_space, answer_space)
+
+
+class Policy(NamedTuple):
+    """A diagonal Gaussian over queries in unit coordinates, before it is projected into the query space."""
+
+    mean_unit: Float[Tensor, "batch prefix query"]
+    log_std_unit: Float[Tensor, "batch prefix query"]
+    """The spread of its draws: learnt, or the exploration noise of a deterministic actor."""
+    raw: Float[Tensor, "batch prefix query"]
+    """What the tanh was given: far from zero it saturates, and no gradient comes back."""
+
+
+@final
+class ActorHead(nn.Module):
+    """pi(h, epsilon): an MLP on the memory's reading, the posterior's moments and the goal features.
+
+    Where the memory treats coordinates alike and a query has one entry for each of them, so does the actor.
+    Its inputs are detached: an actor's loss trains the actor alone.
+    """
+
+    def __init__(self, config: ActorConfig, memory: Memory, query_space: Space, answer_space: Space) -> None:
+        super().__init__()
+        self.config, self.query_space, self.answer_space = config, query_space, answer_space
+        self.relative = config.relative and query_space == answer_space
+        self.per_axis = memory.axis_width is not None and query_space.dim == answer_space.dim
+        outputs = 2 if config.gaussian else 1
+        if self.per_axis:
+            assert memory.axis_width is not None
+            sizes = [memory.axis_width + 2 + Critic.GOAL_FEATURES, outputs]
+        else:
+            sizes = [memory.width + 2 * answer_space.dim + Critic.GOAL_FEATURES, outputs * query_space.dim]
+        # A direction far from zero: near it, the projection on a sphere turns with every small step.
+        gain = 1.0 if isinstance(query_space, Sphere) and not self.relative else 0.1
+        self.layers = mlp([sizes[0], config.hidden, config.hidden, sizes[1]], last_gain=gain)
+
+    def forward(self, memory_features: MemoryFeatures, posterior: Posterior, features_BPG: Tensor) -> Policy:
+        """The proposal at every prefix that was read."""
+        mean_BPX, log_std_BPX = moments(posterior, self.answer_space)
+        if self.per_axis:
+            assert memory_features.axes is not None
+            goal_BPXG = features_BPG[:, :, None].expand(-1, -1, mean_BPX.shape[-1], -1)
+            own_BPX2 = torch.stack([mean_BPX, log_std_BPX / 3], dim=-1)
+            out = self.layers(torch.cat([memory_features.axes.detach(), own_BPX2, goal_BPXG], dim=-1)).unbind(dim=-1)
+        else:
+            inputs = [memory_features.summary.detach(), mean_BPX, log_std_BPX / 3, features_BPG]
+            out = self.layers(torch.cat(inputs, dim=-1)).split(self.query_space.dim, dim=-1)
+        center_BPQ, reach_BPQ = torch.zeros_like(out[0]), torch.ones_like(out[0])
+        if self.relative:
+            center_BPQ, reach_BPQ = mean_BPX, REACH * log_std_BPX.exp()
+        mean = center_BPQ + reach_BPQ * torch.tanh(out[0])
+        if isinstance(self.query_space, Sphere):
+            mean = self.query_space.project(mean)
+        if not self.config.gaussian:
+            return Policy(mean, (self.config.exploration * reach_BPQ).clamp_min(1e-12).log(), out[0])
+        log_std = torch.log(reach_BPQ / REACH) + out[1]
+        return Policy(mean, log_std.clamp(*LOG_STD), out[0])
+
+    def draw(self, policy: Policy, noise: Tensor, scale: Tensor | float = 1.0) -> Float[Tensor, "batch prefix query"]:
+        """A query of the policy, its spread multiplied by ``scale`` (0: the mean), in the query space."""
+        unit = policy.mean_unit + scale * policy.log_std_unit.exp() * noise
+        return self.query_space.project(self.query_space.from_unit(unit))
+
+
+def moments(posterior: Posterior, space: Space) -> tuple[Tensor, Tensor]:
+    """Mean and log standard deviation of the posterior in unit coordinates, without gradient."""
+    mean = space.to_unit(posterior.recommendation).detach()
+    std = (posterior.std / space.unit_scale).detach()
+    return mean, std.log().clamp(*LOG_STD)

@@ -1,0 +1,1 @@
+"""Posterior heads: distributions over the target."""

@@ -1,0 +1,221 @@
+"""Actor rules: which query to make next, given the belief."""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Literal, NamedTuple, final
+
+import torch
+from jaxtyping import Float
+from torch import Generator, Tensor
+
+from cicpe.beliefs.network.memories.base import FunctionMemory, at_prefixes
+from cicpe.beliefs.network.network import Network, NetworkOutput
+from cicpe.errors import InvalidInput
+from cicpe.spaces import Space
+
+ActorName = Literal["ts", "ttps", "ucb", "fts", "td3", "search", "uniform"]
+REFINEMENTS = 8
+"""Points around the best probe that the optimist compares."""
+
+
+CANDIDATES = 32
+"""Queries that a search compares."""
+
+
+class Aim(NamedTuple):
+    """The epsilon and the cost at which an actor looks at values.
+
+    One for all episodes: calibration plays an episode once and judges it at every epsilon.
+    """
+
+    epsilon: float = 0.1
+    cost: float = 0.01
+
+
+class Actor(ABC):
+    """Proposes a query for every episode from its belief (one prefix each)."""
+
+    @abstractmethod
+    def propose(self, output: NetworkOutput, rng: Generator, scale: Tensor | float) -> Float[Tensor, "batch query"]:
+        """One query an episode. ``scale`` multiplies the posterior's spread: 0 is greedy, 1 as sampled."""
+
+
+@final
+@dataclass(frozen=True)
+class Thompson(Actor):
+    """A ~ I(. | h): query a plausible target (greedy: the recommendation). Needs X = A."""
+
+    query_space: Space
+
+    def propose(self, output: NetworkOutput, rng: Generator, scale: Tensor | float) -> Float[Tensor, "batch query"]:
+        draw = output.posterior.sample(rng, scale)[:, 0]
+        return self.query_space.project(draw)
+
+
+@final
+@dataclass(frozen=True)
+class TopTwo(Actor):
+    """Top-two posterior sampling: half of the time, a challenger that lies farther from the mean.
+
+    The distance is the answer space's own: Euclidean in a box, one minus the cosine on the sphere.
+    """
+
+    query_space: Space
+
+    def propose(self, output: NetworkOutput, rng: Generator, scale: Tensor | float) -> Float[Tensor, "batch query"]:
+        first = output.posterior.sample(rng, scale)[:, 0]
+        challenger = output.posterior.sample(rng, scale)[:, 0]
+        mean = output.posterior.recommendation[:, 0]
+        farther = self.query_space.distance(challenger, mean) > self.query_space.distance(first, mean)
+        challenged = torch.rand(len(first), generator=rng) < 0.5
+        return self.query_space.project(torch.where((challenged & farther)[:, None], challenger, first))
+
+
+@final
+@dataclass(frozen=True)
+class Uniform(Actor):
+    """Uniform over the query space: the control that isolates what active querying buys."""
+
+    query_space: Space
+
+    def propose(self, output: NetworkOutput, rng: Generator, scale: Tensor | float) -> Float[Tensor, "batch query"]:
+        return self.query_space.sample(output.posterior.recommendation.shape[0], rng)
+
+
+@final
+@dataclass(frozen=True)
+class Optimist(Actor):
+    """Upper confidence bound: the largest mean + scale x std of the memory's function, refined between probes.
+
+    It needs no training of its own and works where queries and answers differ.
+    """
+
+    query_space: Space
+    memory: FunctionMemory
+
+    def propose(self, output: NetworkOutput, rng: Generator, scale: Tensor | float) -> Float[Tensor, "batch query"]:
+        mean, std = output.memory_features.function_mean, output.memory_features.function_std
+        assert mean is not None
+        assert std is not None
+        weight = scale if isinstance(scale, float) else scale.view(-1, 1)
+        best = (mean[:, 0] + weight * std[:, 0]).argmax(dim=-1)
+        return _refined(self, output, self.memory.probes_KQ[best].float(), rng, weight)
+
+
+@final
+@dataclass(frozen=True)
+class FunctionThompson(Actor):
+    """Thompson sampling of functions: the highest probe of one function drawn from the memory's posterior."""
+
+    query_space: Space
+    memory: FunctionMemory
+
+    def propose(self, output: NetworkOutput, rng: Generator, scale: Tensor | float) -> Float[Tensor, "batch query"]:
+        drawn = self.memory.sample_probes(output.state.inference, rng)
+        unit = self.memory.probes_KQ[drawn.argmax(dim=-1)].float()
+        return self.query_space.project(self.query_space.from_unit(unit))
+
+
+def _refined(actor: Optimist, output: NetworkOutput, unit: Tensor, rng: Generator, weight: Tensor | float) -> Tensor:
+    """The best of a probe and a few points around it, by the same bound."""
+    around = 1.0 / len(actor.memory.probes_KQ) ** (1 / unit.shape[-1])
+    jitter = around * torch.randn((len(unit), REFINEMENTS, unit.shape[-1]), generator=rng)
+    jitter[:, 0] = 0
+    space = actor.query_space
+    candidates = space.project(space.from_unit(unit[:, None] + jitter))
+    mean, std = actor.memory.predict(output.state.inference, space.to_unit(candidates))
+    return candidates[torch.arange(len(unit)), (mean + weight * std).argmax(dim=-1)]
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Learned(Actor):
+    """TD3: the query of the network's own actor, with exploration noise of ``scale`` times its spread."""
+
+    network: Network
+    aim: Aim
+
+    def propose(self, output: NetworkOutput, rng: Generator, scale: Tensor | float) -> Float[Tensor, "batch query"]:
+        policy = self.network.policy(output, _features(self.network, output, self.aim))
+        noise = torch.randn(policy.mean_unit.shape, generator=rng)
+        assert self.network.actor is not None
+        return self.network.actor.draw(policy, noise, scale)[:, 0]
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Search(Actor):
+    """The most valuable of a few candidate queries, by the critic (the smaller of its twins).
+
+    Candidates are plausible answers where X = A, places where the memory's function may be high, and
+    uniform points. Above 0, ``scale`` is the temperature of a draw by value, in units of the values'
+    own spread.
+    """
+
+    network: Network
+    aim: Aim
+
+    def propose(self, output: NetworkOutput, rng: Generator, scale: Tensor | float) -> Float[Tensor, "batch query"]:
+        candidates = self._candidates(output, rng)
+        n, many = candidates.shape[:2]
+        # Each candidate is a prefix of its own: the same history, seen from another query.
+        seen = at_prefixes(output, torch.zeros((n, many), dtype=torch.long))
+        features = _features(self.network, output, self.aim).expand(-1, many, -1)
+        cost = torch.full((n,), self.aim.cost)
+        value = self.network.continue_values(seen.state, seen, features, candidates, cost).amin(dim=-1)
+        # The highest of value plus Gumbel noise is a draw from the softmax of the value.
+        gumbel = -torch.empty_like(value).exponential_(generator=rng).log()
+        temperature = (scale if isinstance(scale, float) else scale.view(-1, 1)) * value.std(dim=1, keepdim=True)
+        return candidates[torch.arange(n), (value + temperature * gumbel).argmax(dim=1)]
+
+    def _candidates(self, output: NetworkOutput, rng: Generator) -> Float[Tensor, "batch candidate query"]:
+        space, found = self.network.query_space, []
+        if space == self.network.answer_space:
+            scales = (0.0, *[0.5] * 7, *[1.0] * 8, *[2.0] * 4)
+            found.append(space.project(torch.cat([output.posterior.sample(rng, s) for s in scales], dim=1)))
+        mean, std = output.memory_features.function_mean, output.memory_features.function_std
+        memory = self.network.memory
+        if isinstance(memory, FunctionMemory) and mean is not None and std is not None:
+            room = (CANDIDATES - sum(part.shape[1] for part in found)) // 2
+            best = (mean[:, 0] + 2 * std[:, 0]).topk(min(room, mean.shape[-1]), dim=-1).indices
+            found.append(space.project(space.from_unit(memory.probes_KQ.float()[best])))
+        n, left = len(output.state.prefix_BP), CANDIDATES - sum(part.shape[1] for part in found)
+        return torch.cat([*found, space.sample(n * left, rng).view(n, left, -1)], dim=1)
+
+
+def _features(network: Network, output: NetworkOutput, aim: Aim) -> Tensor:
+    epsilon = torch.full((len(output.state.prefix_BP),), aim.epsilon)
+    return network.goal_features(output.state, output, epsilon)
+
+
+ANYWHERE = "uniform, ucb, fts, td3 or search"
+
+
+def make_actor(
+    name: ActorName, query_space: Space, answer_space: Space, network: Network | None = None, aim: Aim | None = None
+) -> Actor:
+    """The actor of that name, refused where the spaces or the network do not allow it."""
+    match name:
+        case "uniform":
+            return Uniform(query_space)
+        case "ucb" | "fts":
+            memory = None if network is None else network.memory
+            if not isinstance(memory, FunctionMemory):
+                raise InvalidInput("actor", name, "ts, ttps or uniform: ucb and fts need the regression memory")
+            return Optimist(query_space, memory) if name == "ucb" else FunctionThompson(query_space, memory)
+        case "td3" | "search":
+            if network is None or (name == "td3" and network.actor is None):
+                raise InvalidInput("actor", name, f"a rule without a network of its own: {name} needs a trained one")
+            if name == "search":
+                return Search(network, aim or Aim())
+            assert network.actor is not None
+            if network.actor.config.gaussian and query_space != answer_space:
+                why = "a Gaussian actor imitates the posterior, so both spaces must be one"
+                raise InvalidInput("actor", name, f"actor_kl = 0: {why}")
+            return Learned(network, aim or Aim())
+        case "ts" | "ttps":
+            if query_space != answer_space:
+                why = "ts and ttps query plausible answers, so both spaces must be one"
+                raise InvalidInput("actor", name, f"{ANYWHERE}: {why}")
+            return Thompson(query_space) if name == "ts" else TopTwo(query_space)
+    raise InvalidInput("actor", name, f"ts, ttps, {ANYWHERE}")

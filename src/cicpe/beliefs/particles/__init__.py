@@ -1,0 +1,1 @@
+"""A posterior over the task's parameters by sequential Monte Carlo."""

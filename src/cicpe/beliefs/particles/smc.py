@@ -1,0 +1,366 @@
+"""Tempered sequential Monte Carlo over the parameters of a task, batched over episodes.
+
+A cloud of particles stands for the posterior of an episode. An observation multiplies the weight of
+each particle by its likelihood; when too few particles carry the weight, the cloud is *settled*: the
+new likelihood is let in by powers 0 < phi_1 < ... < 1, each of which keeps the effective sample size
+above a floor, and after each the particles are resampled and moved by Metropolis steps that leave
+
+    prior(theta) * prod_{s settled} L_s(theta) * prod_{s pending} L_s(theta)^phi
+
+invariant. Moves go along differences of other particles (differential evolution: they follow thin,
+curved and many-moded posteriors), at random with the particles' covariance, and to fresh prior draws.
+
+Random numbers are drawn for the particles of one episode and shared by all episodes. An episode's
+cloud therefore depends on its own history and the seed alone, whatever else is in the batch.
+
+Shape suffixes: B episodes, N particles, P parameters, T steps, Q query, Y observation, C context.
+Parameters are in unit coordinates, [-1, 1], throughout.
+
+Arithmetic on rows of a few parameters is slow; where much of it is done, particles are the last index in memory (PBN).
+"""
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Generator, Tensor
+
+from cicpe import trees
+
+ROWS = 1 << 15
+"""How many tasks a likelihood is asked about at once: what fits a cache. Four times as many where it broadcasts."""
+IMPOSSIBLE = -1e30
+"""The log-likelihood of what cannot be: finite, so that differences and powers of it are numbers."""
+
+LogLikelihood = Callable[[Any, Tensor, Tensor], Tensor]
+"""(n tasks, query n x Q, observation n x Y) -> log-likelihood, n."""
+
+
+class SMCTarget(NamedTuple):
+    """What the sampler needs to know of a problem."""
+
+    centre_P: Float[Tensor, " parameter"]
+    half_P: Float[Tensor, " parameter"]
+    """Parameters are ``centre + half * unit``; all below but ``prior`` is about parameters, not unit coordinates."""
+    prior: Callable[[int, Generator], Tensor]
+    """n draws of the parameters, in unit coordinates."""
+    log_prior: Callable[[Tensor], Tensor]
+    """Log density of the prior, up to a constant: n x P -> n."""
+    task: Callable[[Tensor, Tensor], Any]
+    """Tasks from parameters, n x P, and context, n x C."""
+    log_likelihood: LogLikelihood
+    broadcasts: bool
+    """Whether ``task`` and ``log_likelihood`` take any leading dimensions that broadcast in the place of n."""
+
+    @property
+    def rows(self) -> int:
+        return 4 * ROWS if self.broadcasts else ROWS
+
+
+class ParticleCloud(NamedTuple):
+    """Particles of a batch of episodes, and what they are the posterior of. Weights are exp(log_pending)."""
+
+    unit_BNP: Float[Tensor, "batch particle parameter"]
+    log_prior_BN: Float[Tensor, "batch particle"]
+    log_settled_BN: Float[Tensor, "batch particle"]
+    """Log-likelihood of the observations that the particles were moved for."""
+    log_pending_BN: Float[Tensor, "batch particle"]
+    """Log-likelihood of the later ones, which the weights account for."""
+    settled_B: Int[Tensor, " batch"]
+    """How many observations are settled."""
+    log_evidence_B: Float[Tensor, " batch"]
+    """Estimated log probability of the settled observations: how good this cloud is beside another."""
+    scale_B: Float[Tensor, " batch"]
+    """Length of the moves, adapted to their acceptance."""
+    acceptance_B: Float[Tensor, " batch"]
+    """Share of accepted moves the last time that the cloud was settled."""
+    distinct_B: Float[Tensor, " batch"]
+    """Share of particles that are unlike any other."""
+    context_BC: Float[Tensor, "batch context"]
+    query_BTQ: Float[Tensor, "batch step query"]
+    observation_BTY: Float[Tensor, "batch step observation"]
+
+
+def weights(cloud: ParticleCloud) -> Float[Tensor, "batch particle"]:
+    """Normalised weights of the particles."""
+    return torch.softmax(cloud.log_pending_BN, dim=-1)
+
+
+def effective_size(log_weight_BN: Float[Tensor, "batch particle"]) -> Float[Tensor, " batch"]:
+    """(sum w)^2 / sum w^2, between 1 and the number of particles."""
+    weight_BN = torch.exp(log_weight_BN - log_weight_BN.amax(dim=-1, keepdim=True))
+    length_B: Tensor = torch.linalg.vector_norm(weight_BN, dim=-1)
+    return (weight_BN.sum(dim=-1) / length_B).square()
+
+
+def tempering_step(
+    log_weight_BN: Float[Tensor, "batch particle"], left_B: Float[Tensor, " batch"], floor: float
+) -> Float[Tensor, " batch"]:
+    """The largest power of the weights, up to ``left_B``, that keeps the effective size at ``floor``: by bisection."""
+    relative_BN = log_weight_BN - log_weight_BN.amax(dim=-1, keepdim=True)
+
+    def holds(power_B: Tensor) -> Tensor:
+        weight_BN = (relative_BN * power_B[:, None]).exp_()
+        length_B: Tensor = torch.linalg.vector_norm(weight_BN, dim=-1)
+        return weight_BN.sum(dim=-1) >= math.sqrt(floor) * length_B
+
+    enough = holds(left_B)
+    if bool(enough.all()):
+        return left_B
+    # Of the logarithm: with many precise observations the first power is far below a thousandth.
+    low, high = torch.full_like(left_B, math.log(1e-9)), left_B.log()
+    for _ in range(12):
+        middle = (low + high) / 2
+        ok = holds(middle.exp())
+        low, high = torch.where(ok, middle, low), torch.where(ok, high, middle)
+    return torch.where(enough, left_B, low.exp().minimum(left_B))
+
+
+def resample(log_weight_BN: Float[Tensor, "batch particle"], n: int, rng: Generator) -> Int[Tensor, "batch {n}"]:
+    """Systematic resampling: ``n`` ancestors an episode, each in proportion to its weight up to one copy."""
+    cumulative_BN = torch.softmax(log_weight_BN.double(), dim=-1).cumsum(dim=-1)
+    comb = (torch.arange(n, dtype=torch.float64) + torch.rand(1, generator=rng, dtype=torch.float64)) / n
+    comb_BN = (comb * cumulative_BN[:, -1:]).contiguous()
+    return torch.searchsorted(cumulative_BN, comb_BN).clamp_max(log_weight_BN.shape[-1] - 1)
+
+
+def log_likelihoods(
+    model: SMCTarget, unit_PBN: Float[Tensor, "parameter batch particle"], cloud: ParticleCloud, first: int = 0
+) -> Float[Tensor, "2 batch particle"]:
+    """Log-likelihoods of the settled and of the pending observations, from observation ``first`` on."""
+    (batch, end, _), n = cloud.query_BTQ.shape, unit_PBN.shape[-1]
+    parameter = torch.addcmul(model.centre_P[:, None, None], unit_PBN, model.half_P[:, None, None]).permute(1, 2, 0)
+    parameter, context, query, observation = combinations(
+        (batch, end - first, n),
+        not model.broadcasts,
+        parameter[:, None],
+        cloud.context_BC[:, None, None],
+        cloud.query_BTQ[:, first:, None],
+        cloud.observation_BTY[:, first:, None],
+    )
+    value_BTN = model.log_likelihood(model.task(parameter, context), query, observation).view(batch, end - first, n)
+    is_settled_BT = torch.arange(first, end) < cloud.settled_B[:, None]
+    kind_B2T = torch.stack([is_settled_BT, ~is_settled_BT], dim=1).float()
+    found_B2N = kind_B2T @ value_BTN
+    if not bool(found_B2N.isfinite().all()):
+        # Zero times infinity is NaN, and what is impossible at a settled step may be likely at the others.
+        value_BTN = value_BTN.nan_to_num(nan=IMPOSSIBLE, posinf=-IMPOSSIBLE, neginf=IMPOSSIBLE)
+        found_B2N = (kind_B2T @ value_BTN).clamp(IMPOSSIBLE, -IMPOSSIBLE)
+    return found_B2N.transpose(0, 1)
+
+
+def combinations(shape: tuple[int, ...], as_rows: bool, *parts: Tensor) -> Sequence[Tensor]:
+    """Tensors that broadcast to ``shape`` and a last dimension of their own, as they are or as rows."""
+    return [part.expand(*shape, -1).flatten(0, -2) for part in parts] if as_rows else parts
+
+
+def latest_log_likelihood(
+    model: SMCTarget, unit_PBN: Float[Tensor, "parameter batch particle"], cloud: ParticleCloud
+) -> Float[Tensor, "batch particle"]:
+    """Log-likelihood of the latest observation, which is not settled yet."""
+    latest = cloud.query_BTQ.shape[1] - 1
+    parts = portions(cloud, model.rows // unit_PBN.shape[-1])
+    return torch.cat([log_likelihoods(model, unit_PBN[:, some], part, latest)[1] for some, part in parts])
+
+
+def portions(cloud: ParticleCloud, most: int) -> Iterator[tuple[slice, ParticleCloud]]:
+    """The episodes in parts of about the same size, with at most ``most`` (or one) in each."""
+    batch = len(cloud.settled_B)
+    size = -(-batch // -(-batch // max(1, most)))
+    for begin in range(0, batch, size):
+        some = slice(begin, begin + size)
+        yield some, ParticleCloud(*(leaf[some] for leaf in cloud))
+
+
+def reflect(unit: Float[Tensor, "*batch parameter"]) -> Float[Tensor, "*batch parameter"]:
+    """Folds points back into [-1, 1] at its walls: a symmetric move stays symmetric."""
+    folded = unit + 1
+    folded.sub_((folded / 4).floor_(), alpha=4)
+    return folded.sub_(2).abs_().neg_().add_(1)
+
+
+class MoveDraws(NamedTuple):
+    """The random numbers of one move of n particles, which all episodes share."""
+
+    one: Int[Tensor, " particle"]
+    two: Int[Tensor, " particle"]
+    """Particles that a particle may move along the difference of."""
+    along: Float[Tensor, " particle"]
+    """How far along it, in units of the episode's scale."""
+    jump: Float[Tensor, " particle"]
+    """The same, whatever the scale."""
+    walk: Float[Tensor, " particle"]
+    """How far to walk at random, in units of the scale."""
+    noise_PN: Float[Tensor, "parameter particle"]
+    moved_PN: Float[Tensor, "parameter particle"]
+    """One where a coordinate changes, else zero."""
+    fresh: Bool[Tensor, " particle"]
+    """Which particles move to a draw from the prior instead."""
+    prior_PF: Float[Tensor, "parameter fresh"]
+    log_uniform: Float[Tensor, " particle"]
+    """What a gain is compared with."""
+
+
+def draw_move(model: SMCTarget, n: int, global_share: float, rng: Generator) -> MoveDraws:
+    """Random numbers for a move. Thresholds were chosen for this sequence of them, which a change would replace."""
+    p = len(model.half_P)
+    kind = torch.rand(n, generator=rng)
+    length = torch.exp(math.log(0.1) * torch.rand(n, generator=rng)) * 1.5
+    one, two = (torch.randperm(n, generator=rng) for _ in range(2))
+    # Half of the moves change every coordinate, half a random part of them.
+    share = torch.where(torch.rand(n, generator=rng) < 0.5, 1.0, torch.rand(n, generator=rng).clamp_min(1 / p))
+    moved_PN = (share > torch.rand((n, p), generator=rng).T).float()
+    noise_NP = torch.randn((n, p), generator=rng)
+    scale = length * 2.38 / moved_PN.sum(dim=0).clamp_min(1.0).sqrt()
+    # Along differences, some of them as long as the difference itself; otherwise, and a hundredth as far, walks.
+    is_along = kind < 0.65
+    is_jump = is_along & (torch.rand(n, generator=rng) < 0.15)
+    fresh = kind > 1 - global_share
+    return MoveDraws(
+        one=one,
+        two=two,
+        along=torch.where(is_along & ~is_jump, scale / math.sqrt(2), 0.0),
+        jump=is_jump.float(),
+        walk=torch.where(is_along, 0.01 * scale, scale),
+        noise_PN=noise_NP.T,
+        moved_PN=moved_PN.contiguous(),
+        fresh=fresh,
+        prior_PF=model.prior(n, rng)[fresh].T,
+        log_uniform=torch.rand(n, generator=rng).log(),
+    )
+
+
+def _candidates(unit_PBN: Tensor, root_PBP: Tensor, scale_B: Tensor, draws: MoveDraws) -> Tensor:
+    """One proposed move a particle."""
+    one, two = (unit_PBN.gather(2, index.expand_as(unit_PBN)) for index in (draws.one, draws.two))
+    step_PBN = one.sub_(two).mul_(torch.addcmul(draws.jump, scale_B[:, None], draws.along))
+    step_PBN.addcmul_(root_PBP @ draws.noise_PN, scale_B[:, None] * draws.walk).mul_(draws.moved_PN[:, None])
+    proposed_PBN = reflect(step_PBN.add_(unit_PBN))
+    proposed_PBN[:, :, draws.fresh] = draws.prior_PF[:, None]
+    return proposed_PBN
+
+
+def move(model: SMCTarget, cloud: ParticleCloud, phi_B: Tensor, draws: Sequence[MoveDraws]) -> ParticleCloud:
+    """Metropolis moves of every particle, with the pending likelihood at power ``phi_B``."""
+    batch, n, p = cloud.unit_BNP.shape
+    unit_PBN = cloud.unit_BNP.permute(2, 0, 1).clone(memory_format=torch.contiguous_format)
+    centred_PBN = unit_PBN.double()  # a nearly flat cloud has no Cholesky root in single precision
+    centred_PBN -= centred_PBN.mean(dim=-1, keepdim=True)
+    covariance = torch.einsum("pbn,qbn->bpq", centred_PBN, centred_PBN) / n
+    ridge = 1e-6 * covariance.diagonal(dim1=-2, dim2=-1).mean(dim=-1) + 1e-14
+    root_PBP = torch.linalg.cholesky(covariance + ridge[:, None, None] * torch.eye(p)).float().transpose(0, 1)
+    prior, log_2BN = cloud.log_prior_BN.clone(), torch.stack([cloud.log_settled_BN, cloud.log_pending_BN])
+    power_2B1 = torch.stack([torch.ones(batch), phi_B])[..., None]
+    scale_B, accepted_B = cloud.scale_B, torch.zeros(batch)
+    for one in draws:
+        proposed_PBN = _candidates(unit_PBN, root_PBP, scale_B, one)
+        new_prior = model.log_prior(proposed_PBN.view(p, -1).T * model.half_P + model.centre_P).view(batch, n)
+        new_2BN = log_likelihoods(model, proposed_PBN, cloud)
+        gain = ((new_2BN - log_2BN) * power_2B1).sum(dim=0)
+        gain = gain + torch.where(one.fresh, 0.0, new_prior - prior)  # a draw from the prior has paid for it
+        accept = one.log_uniform < gain
+        for old, new in ((unit_PBN, proposed_PBN), (prior, new_prior), (log_2BN, new_2BN)):
+            torch.where(accept, new, old, out=old)
+        rate = (accept & ~one.fresh).sum(dim=-1) / (~one.fresh).sum()
+        accepted_B = accepted_B + rate / len(draws)
+        scale_B = (scale_B * torch.exp(rate - 0.25)).clamp(1e-3, 2.0)
+    return cloud._replace(
+        unit_BNP=unit_PBN.permute(1, 2, 0),
+        log_prior_BN=prior,
+        log_settled_BN=log_2BN[0],
+        log_pending_BN=log_2BN[1],
+        scale_B=scale_B,
+        acceptance_B=accepted_B,
+    )
+
+
+def _at(cloud: ParticleCloud, ancestor_BN: Tensor) -> ParticleCloud:
+    unit_PBN = cloud.unit_BNP.permute(2, 0, 1)
+    return cloud._replace(
+        unit_BNP=unit_PBN.gather(2, ancestor_BN.expand(len(unit_PBN), -1, -1)).permute(1, 2, 0),
+        log_prior_BN=cloud.log_prior_BN.gather(1, ancestor_BN),
+        log_settled_BN=cloud.log_settled_BN.gather(1, ancestor_BN),
+        log_pending_BN=cloud.log_pending_BN.gather(1, ancestor_BN),
+    )
+
+
+def temper_and_move(
+    model: SMCTarget, cloud: ParticleCloud, n: int, floor: float, moves: int, global_share: float, most: int, seed: int
+) -> ParticleCloud:
+    """Lets the pending observations in by tempering; afterwards ``n`` particles of equal weight stand for all.
+
+    Args:
+        model: Prior and likelihood.
+        cloud: The particles, weighted by the pending observations.
+        n: How many particles to keep.
+        floor: Least effective sample size of a resampling, in particles.
+        moves: Metropolis moves after each resampling.
+        global_share: Share of moves that are fresh prior draws.
+        most: The most powers; the last goes all the way, however degenerate.
+        seed: Seed of this cloud's moves.
+    """
+    phi_B = torch.zeros(len(cloud.unit_BNP))
+    active = torch.arange(len(phi_B))
+    done: ParticleCloud | None = None
+    live = cloud
+    for k in range(most):
+        rng = torch.Generator().manual_seed(seed + k)
+        left_B = 1 - phi_B
+        delta_B = left_B if k == most - 1 else tempering_step(live.log_pending_BN, left_B, floor)
+        log_weight = live.log_pending_BN * delta_B[:, None]
+        gain_B = torch.logsumexp(log_weight, dim=-1) - math.log(log_weight.shape[-1])
+        live = _at(live, resample(log_weight, n, rng))._replace(log_evidence_B=live.log_evidence_B + gain_B)
+        phi_B = torch.where(delta_B >= left_B, 1.0, phi_B + delta_B)
+        draws = [draw_move(model, n, global_share, rng) for _ in range(moves)]
+        parts = portions(live, model.rows // (n * live.query_BTQ.shape[1]))
+        live = trees.concatenate([move(model, part, phi_B[some], draws) for some, part in parts])
+        done = live if done is None else replace_episodes(done, active, live)
+        rest = phi_B < 1
+        if not bool(rest.any()):
+            break
+        active, live, phi_B = active[rest], trees.select(live, rest), phi_B[rest]
+    assert done is not None
+    return _all_settled(done)
+
+
+def merge(one: ParticleCloud, two: ParticleCloud, seed: int) -> ParticleCloud:
+    """Two clouds of the same histories as one of the same size, each with its evidence as weight.
+
+    A cloud that missed the mode where most of the posterior is has by far the smaller evidence.
+    """
+    pair = (one, two)
+    n = one.unit_BNP.shape[1]
+    log_weight = torch.cat(
+        [c.log_evidence_B[:, None] + c.log_pending_BN - math.log(c.unit_BNP.shape[1]) for c in pair], dim=1
+    )
+    joined = one._replace(
+        unit_BNP=torch.cat([c.unit_BNP for c in pair], dim=1),
+        log_prior_BN=torch.cat([c.log_prior_BN for c in pair], dim=1),
+        log_settled_BN=torch.cat([c.log_settled_BN + c.log_pending_BN for c in pair], dim=1),
+        log_pending_BN=torch.zeros_like(log_weight),
+        log_evidence_B=torch.logsumexp(log_weight, dim=1) - math.log(2),
+        scale_B=torch.minimum(one.scale_B, two.scale_B),
+        acceptance_B=torch.maximum(one.acceptance_B, two.acceptance_B),
+    )
+    return _all_settled(_at(joined, resample(log_weight, n, torch.Generator().manual_seed(seed))))
+
+
+def _all_settled(cloud: ParticleCloud) -> ParticleCloud:
+    order = cloud.unit_BNP[..., 0].sort(dim=-1).values
+    return cloud._replace(
+        log_settled_BN=cloud.log_settled_BN + cloud.log_pending_BN,
+        log_pending_BN=torch.zeros_like(cloud.log_pending_BN),
+        settled_B=torch.full_like(cloud.settled_B, cloud.query_BTQ.shape[1]),
+        distinct_B=((order[:, 1:] != order[:, :-1]).float().sum(dim=-1) + 1) / order.shape[1],
+    )
+
+
+def replace_episodes(into: ParticleCloud, index: Tensor, rows: ParticleCloud) -> ParticleCloud:
+    """``into`` with the episodes at ``index`` replaced."""
+
+    def put(old: Tensor, new: Tensor) -> Tensor:
+        return old.index_copy(0, index, new)
+
+    return trees.map_leaves(put, into, rows)

@@ -1,0 +1,1 @@
+"""Calibration on held-out episodes: stop thresholds, shown confidence, the alarm."""

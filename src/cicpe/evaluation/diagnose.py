@@ -1,0 +1,180 @@
+"""Is the confidence what it says, and is the posterior? Checks on fresh episodes, each of which can fail.
+
+- Reliability of the confidence: within bins of equal size, how far it is from the share that succeeds (expected
+  calibration error), and the Brier score; at the stop and at every time.
+- Simulation-based calibration of the posterior: the rank of the true target among draws is uniform, by chi-square.
+- Two bounds on success from the losses alone. Markov: P(loss <= epsilon) >= E[(1 - loss/epsilon)+]. Second moment:
+  an answer drawn from the posterior succeeds with at least 1 - E[distance^2]/epsilon^2, for a distance loss.
+"""
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float
+from scipy.stats import chi2
+from torch import Tensor
+
+from cicpe import trees
+from cicpe.agents.belief_agent import BeliefAgent
+from cicpe.errors import InvalidInput
+from cicpe.problems import Problem, TaskBatch
+
+BINS = 10
+RANKS = 16
+"""Bins of the rank histogram."""
+DRAWS = RANKS * 8 - 1
+CHUNK = 1024
+
+
+class Reliability(NamedTuple):
+    """Confidence beside the share of successes, in bins of equal size from the least confident up."""
+
+    confidence: tuple[float, ...]
+    accuracy: tuple[float, ...]
+    sizes: tuple[int, ...]
+    error: float
+    """Expected calibration error: the mean distance of the two, over episodes."""
+    brier: float
+    by_chance: float
+    """The error that a perfect confidence would show with so many episodes, on average."""
+
+
+class RankTest(NamedTuple):
+    """Simulation-based calibration: one chi-square test a coordinate of the answer."""
+
+    p_value: float
+    """The smallest of them, times their number."""
+    histogram: tuple[int, ...]
+    """Ranks of all coordinates."""
+    episodes: int
+
+
+class Diagnosis(NamedTuple):
+    """What was found on fresh episodes of one (epsilon, delta)."""
+
+    episodes: int
+    accuracy: float
+    mean_queries: float
+    at_stop: Reliability
+    by_time: tuple[tuple[int, float, float], ...]
+    """Time, calibration error and Brier score of the episodes that were still going on."""
+    ranks: RankTest
+    """Of the posterior at the stop."""
+    markov_bound: float
+    """Success is at least this, by Markov's inequality."""
+    sampled_accuracy: float
+    """Success of an answer drawn from the posterior at the stop."""
+    second_moment_bound: float | None
+    """It is at least this; None where the loss is not a distance."""
+
+
+def reliability(confidence: Float[Tensor, " n"], success: Bool[Tensor, " n"], bins: int = BINS) -> Reliability:
+    """Confidence against success, in at most ``bins`` bins; equal confidences share one."""
+    order = confidence.argsort()
+    sure, right = confidence[order].double(), success[order].double()
+    edges = np.linspace(0, len(sure), min(bins, len(sure)) + 1).round().astype(int)
+    starts = [0]
+    for edge in edges[1:-1]:
+        # A bin does not part equal confidences.
+        at = int(torch.searchsorted(sure, sure[edge]))
+        if at > starts[-1]:
+            starts.append(at)
+    parts = [slice(a, b) for a, b in zip(starts, [*starts[1:], len(sure)], strict=True)]
+    shown, found = [float(sure[p].mean()) for p in parts], [float(right[p].mean()) for p in parts]
+    count = [p.stop - p.start for p in parts]
+    error = sum(n * abs(a - b) for n, a, b in zip(count, shown, found, strict=True)) / len(sure)
+    brier = float((sure - right).square().mean())
+    # The mean distance of a share of n from its expectation p is about sqrt(2 p (1 - p) / (pi n)).
+    chance = sum(n * math.sqrt(2 * p * (1 - p) / (math.pi * n)) for n, p in zip(count, shown, strict=True)) / len(sure)
+    return Reliability(tuple(shown), tuple(found), tuple(count), error, brier, chance)
+
+
+def rank_test(ranks: Tensor, draws: int, bins: int = RANKS) -> RankTest:
+    """Chi-square of ranks (episode x coordinate), each from 0 to ``draws``, which should be uniform."""
+    each = (draws + 1) // bins
+    if each * bins != draws + 1:
+        raise InvalidInput("draws", draws, f"one less than a multiple of {bins}")
+    n, coordinates = ranks.shape
+    counts = torch.stack([torch.bincount(column, minlength=bins) for column in (ranks // each).T])
+    expected = n / bins
+    statistic = ((counts.double() - expected).square() / expected).sum(dim=1)
+    p = chi2.sf(statistic.numpy(), bins - 1)
+    return RankTest(float(min(1.0, p.min() * coordinates)), tuple(counts.sum(dim=0).tolist()), n)
+
+
+def diagnose(agent: BeliefAgent, problem: Problem, episodes: int, seed: int) -> Diagnosis:
+    """Plays fresh episodes to their stop and looks at what was believed on the way."""
+    rng = torch.Generator().manual_seed(seed)
+    ends: list[_End] = []
+    ways: list[tuple[Tensor, Tensor, Tensor]] = []
+    chunk = min(CHUNK, agent.most_at_once)
+    for begin in range(0, episodes, chunk):
+        tasks = TaskBatch.draw(problem, min(chunk, episodes - begin), rng)
+        end, way = _play(agent, tasks, rng)
+        ends.append(end)
+        ways.append(way)
+    end = _End(*(torch.cat(column) for column in zip(*ends, strict=True)))
+    time, confidence, right = (torch.cat(column) for column in zip(*ways, strict=True))
+    by_time = []
+    for t in range(int(time.max()) + 1):
+        here = time == t
+        if int(here.sum()) >= 100:
+            found = reliability(confidence[here], right[here])
+            by_time.append((t, found.error, found.brier))
+    success = end.loss <= agent.epsilon
+    distance = None if not problem.has_distance_loss else end.sampled_loss.double().square().mean()
+    return Diagnosis(
+        episodes=episodes,
+        accuracy=float(success.double().mean()),
+        mean_queries=float(end.queries.double().mean()),
+        at_stop=reliability(end.confidence, success),
+        by_time=tuple(by_time),
+        ranks=rank_test(end.rank, DRAWS),
+        markov_bound=float((1 - end.loss.double() / agent.epsilon).clamp_min(0).mean()),
+        sampled_accuracy=float((end.sampled_loss <= agent.epsilon).double().mean()),
+        second_moment_bound=None if distance is None else float(1 - distance / agent.epsilon**2),
+    )
+
+
+class _End(NamedTuple):
+    """Episodes as they ended."""
+
+    queries: Tensor
+    confidence: Tensor
+    loss: Tensor
+    sampled_loss: Tensor
+    rank: Tensor
+
+
+def _play(agent: BeliefAgent, tasks: TaskBatch, rng: torch.Generator) -> tuple[_End, tuple[Tensor, Tensor, Tensor]]:
+    n, everything = len(tasks), tasks
+    end = _End(
+        torch.zeros(n, dtype=torch.long),
+        torch.zeros(n),
+        torch.zeros(n),
+        torch.zeros(n),
+        torch.zeros(n, everything.target.shape[-1], dtype=torch.long),
+    )
+    way: list[tuple[Tensor, Tensor, Tensor]] = []
+    active, state = torch.arange(n), agent.begin(tasks.context)
+    for t in range(agent.horizon + 1):
+        proposal = agent.propose(state, rng)
+        loss = tasks.loss(proposal.recommendation)
+        way.append((torch.full((len(active),), t), proposal.confidence, loss <= agent.epsilon))
+        ending = proposal.stop if t < agent.horizon else torch.ones_like(proposal.stop)
+        if bool(ending.any()):
+            done, part = active[ending], tasks.select(ending)
+            draws = agent.belief.sample_answers(trees.select(state, ending).belief, DRAWS, rng)
+            end.queries[done], end.confidence[done], end.loss[done] = t, proposal.confidence[ending], loss[ending]
+            end.sampled_loss[done] = part.loss(draws[:, 0])
+            end.rank[done] = (draws < part.target[:, None]).sum(dim=1)
+        if bool(ending.all()):
+            break
+        keep = ~ending
+        query = proposal.query[keep]
+        active, tasks, state = active[keep], tasks.select(keep), trees.select(state, keep)
+        state = agent.observe(state, query, tasks.observe(query, rng))
+    time, confidence, right = (torch.cat(column) for column in zip(*way, strict=True))
+    return end, (time, confidence, right)

@@ -1,0 +1,1 @@
+"""Gaussian processes: kernels, exact posteriors, draws and mixtures."""

@@ -1,0 +1,1 @@
+"""A trained model and its folder on disk."""

@@ -1,1 +1,0 @@
-"""Networks: memories (history encoders), posterior heads and the critic."""

@@ -1,0 +1,178 @@
+"""Campaigns at hand: models are read once, and sessions are kept so that only news is replayed."""
+
+import threading
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import NamedTuple, final
+
+import torch
+
+from cicpe import zoo
+from cicpe.api import load
+from cicpe.errors import InvalidInput, ModelError
+from cicpe.model.model import Model
+from cicpe.server.schemas import (
+    BeliefThen,
+    CampaignView,
+    ContextRange,
+    Limits,
+    ModelView,
+    NewCampaign,
+    PlotData,
+    Setting,
+)
+from cicpe.sessions.campaign import Campaign
+from cicpe.sessions.session import Session
+from cicpe.sessions.stores import CampaignRecord, Store
+from cicpe.spaces import Box, Interval, Space
+
+KEPT = 32
+"""Campaigns whose sessions are kept."""
+MODELS = 8
+"""Models that are kept."""
+
+
+class Held(NamedTuple):
+    """A campaign that was opened before, as it was then."""
+
+    session: Session
+    setting: Setting
+
+
+@final
+class Desk:
+    """A store, the models that campaigns may be begun with, and what was opened lately. Safe for threads.
+
+    Only the zoo and the folders named here can be begun with: a model's folder may name code of its own, so which
+    folders are read is for whoever starts the server to say.
+    """
+
+    def __init__(self, store: Store, folders: Sequence[str | Path] = ()) -> None:
+        self.store = store
+        self.models: Mapping[str, str] = {
+            **{name: name for name in zoo.names()},
+            **{Path(folder).resolve().name: str(Path(folder).resolve()) for folder in folders},
+        }
+        self._load = lru_cache(MODELS)(load)
+        self._held: OrderedDict[str, Held] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def model(self, name: str) -> Model:
+        """A model that campaigns may be begun with."""
+        if name not in self.models:
+            raise InvalidInput("model", name, f"one of {', '.join(self.models) or 'none: the zoo is empty'}")
+        return self._load(self.models[name])
+
+    def begin(self, wish: NewCampaign) -> Campaign:
+        """A new campaign."""
+        model = self.model(wish.model)
+        names = model.description.context_names
+        for name, value in wish.context.items():
+            if name not in names:
+                raise InvalidInput("context", {name: value}, f"by name: {', '.join(names) or 'none'}")
+        reference = self.models[wish.model]
+        settings = wish.model_dump(exclude={"model"})
+        campaign = Campaign.new(self.store, model, reference, **settings)
+        self._keep(campaign.record, Held(campaign.session.fork(), _setting(model, campaign.record, campaign.session)))
+        return campaign
+
+    def open(self, name: str) -> Campaign:
+        """A campaign as it is in the store now."""
+        record = self.store.find(name)
+        with self._lock:
+            held = self._held.get(record.id)
+        if held is None:
+            return self._opened(record)
+        campaign = Campaign(self.store, record, held.session.fork())
+        if campaign.session.version < record.version:
+            campaign.refresh()
+            self.keep(campaign)
+        return campaign
+
+    def keep(self, campaign: Campaign) -> None:
+        """Remembers how far a campaign has come."""
+        held = self._held.get(campaign.record.id)
+        if held is not None:
+            self._keep(campaign.record, held._replace(session=campaign.session.fork()))
+
+    def view(self, campaign: Campaign) -> CampaignView:
+        """All that a campaign says."""
+        held = self._held.get(campaign.record.id)
+        setting = held.setting if held is not None else self._settled(campaign)
+        return CampaignView(campaign=campaign.record, setting=setting, status=campaign.session.status())
+
+    def _settled(self, campaign: Campaign) -> Setting:
+        return _setting(self._load(campaign.record.model), campaign.record, campaign.session)
+
+    def _opened(self, record: CampaignRecord) -> Campaign:
+        try:
+            campaign = Campaign.open(self.store, record.id, self._load)
+        except ModelError:
+            self._load.cache_clear()  # it may have been put right since it was read
+            campaign = Campaign.open(self.store, record.id, self._load)
+        self._keep(record, Held(campaign.session.fork(), self._settled(campaign)))
+        return campaign
+
+    def _keep(self, record: CampaignRecord, held: Held) -> None:
+        with self._lock:
+            before = self._held.get(record.id)
+            if before is None or before.session.version <= held.session.version:
+                self._held[record.id] = held
+            self._held.move_to_end(record.id)
+            while len(self._held) > KEPT:
+                self._held.popitem(last=False)
+
+
+def plot_data(session: Session) -> PlotData:
+    """What a plot needs beside the status."""
+    trace = [
+        BeliefThen(recommendation=then.recommendation.tolist(), std=then.std.tolist(), confidence=then.confidence)
+        for then in session.trace()
+    ]
+    return PlotData(version=session.version, trace=trace, skips=list(session.skips))
+
+
+def model_view(name: str, model: Model) -> ModelView:
+    """What a model is for."""
+    about, calibration = model.description, model.calibration
+    defaults = about.default_context or (None,) * len(about.context_names)
+    ranges = zip(about.context_names, about.context_low, about.context_high, defaults, strict=True)
+    return ModelView(
+        name=name,
+        problem=about.problem,
+        options=about.problem_options,
+        epsilon=Limits(low=calibration.epsilons[0], high=calibration.epsilons[-1]),
+        deltas=list(calibration.deltas),
+        context=[ContextRange(name=n, low=low, high=high, default=default) for n, low, high, default in ranges],
+        horizon=about.horizon,
+        queries=model.belief.query_space.dim,
+        observations=about.observation_dim,
+    )
+
+
+def _setting(model: Model, record: CampaignRecord, session: Session) -> Setting:
+    query, answer = session.query_space, model.belief.answer_space
+    agent = model.agent(record.epsilon, record.delta, record.stop)
+    exact = record.stop == "confidence" and agent.stop_epsilon == record.epsilon
+    threshold = float(agent.shown_threshold(torch.tensor([session.context]))[0]) if exact else 1 - record.delta
+    lies = "query" if answer == query else "observation" if isinstance(answer, Interval) else None
+    return Setting(
+        query=_limits(query),
+        answer=_limits(answer),
+        observations=session.observation_dim,
+        answer_lies=lies if lies != "observation" or session.observation_dim == 1 else None,
+        horizon=agent.horizon,
+        target=threshold,
+        exact=exact,
+    )
+
+
+def _limits(space: Space) -> list[Limits]:
+    match space:
+        case Box(low=lows, high=highs):
+            return [Limits(low=low, high=high) for low, high in zip(lows, highs, strict=True)]
+        case Interval(low=low, high=high):
+            return [Limits(low=low, high=high)]
+    return [Limits(low=-1.0, high=1.0)] * space.dim  # unit vectors

@@ -1,0 +1,309 @@
+"""Learning in seconds on problems that are easy to learn, and a golden curve that a refactor must reproduce."""
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Generator, Tensor
+
+import cicpe
+from cicpe.agents.belief_agent import BeliefAgent
+from cicpe.agents.stop_rules import ConfidenceStop
+from cicpe.beliefs.network.belief import NetworkBelief
+from cicpe.beliefs.network.memories.recurrent import RecurrentConfig
+from cicpe.beliefs.network.network import Network, NetworkConfig
+from cicpe.beliefs.network.query_rules import ActorName, make_actor
+from cicpe.errors import ProblemError
+from cicpe.evaluation.evaluate import evaluate_agent
+from cicpe.problems import Problem
+from cicpe.problems.ackley import Ackley
+from cicpe.problems.best_arm import BestArm
+from cicpe.problems.binary_search import BinarySearch
+from cicpe.problems.gp_max import GPMax
+from cicpe.spaces import Box
+from cicpe.training.config import TrainingConfig
+from cicpe.training.loop import Losses, Trainer, build_network
+from cicpe.training.recipes import choose
+from cicpe.training.schedule import Budget
+
+
+class Seen(Problem):
+    """The target itself is what is observed, wherever one looks."""
+
+    query_space = Box([-1.0], [1.0])
+    answer_space = Box([-1.0], [1.0])
+    horizon = 4
+
+    def sample(self, n: int, rng: Generator) -> Tensor:
+        return 2 * torch.rand(n, 1, generator=rng) - 1
+
+    def observe(self, task: Tensor, query: Tensor, rng: Generator) -> Tensor:
+        return task
+
+    def target(self, task: Tensor) -> Tensor:
+        return task
+
+
+def success_after(
+    network: Network, problem: Problem, queries: int, epsilon: float, actor: ActorName = "ts", scale: float = 0.0
+) -> float:
+    """Accuracy of an agent that always makes this many queries."""
+    never = ConfidenceStop(lambda context: torch.full((len(context),), 2.0))
+    rule = make_actor(actor, network.query_space, network.answer_space, network)
+    agent = BeliefAgent(NetworkBelief(network, rule, queries), never, epsilon, epsilon, scale)
+    return evaluate_agent(agent, problem, epsilon, 0.1, episodes=2000, seed=0).accuracy
+
+
+def untrained(problem: Problem, config: TrainingConfig) -> Network:
+    return build_network(problem, config, torch.Generator().manual_seed(0)).eval().requires_grad_(False)
+
+
+def test_one_look_is_enough_where_the_target_is_seen() -> None:
+    problem = Seen()
+    settings = {"horizon": 3, "adapt_horizon": False}
+    model = cicpe.train(problem, updates=150, epsilon=(0.05, 0.1), calibration_episodes=1000, settings=settings)
+    assert success_after(model.belief.network, problem, 1, epsilon=0.1) >= 0.95
+    # Before the first look nothing is known, and an untrained network does not know more after it.
+    assert success_after(untrained(problem, model.description.training), problem, 1, epsilon=0.1) < 0.5
+    found = cicpe.evaluate(model, epsilon=0.1, delta=0.1, episodes=2000, problem=problem)
+    assert found.accuracy >= 0.9
+    assert found.mean_queries <= 1.5
+
+
+@pytest.mark.slow
+def test_binary_search_is_learnt_and_its_confidence_is_calibrated() -> None:
+    problem = BinarySearch(dim=1)
+    settings = {"first_batch": 64, "batch": 64, "horizon": 14}
+    model = cicpe.train(problem, updates=300, epsilon=(0.05, 0.2), calibration_episodes=4000, settings=settings)
+    horizon = model.description.horizon
+    trained = success_after(model.belief.network, problem, horizon, epsilon=0.1)
+    before = success_after(untrained(problem, model.description.training), problem, horizon, epsilon=0.1)
+    assert trained >= 0.9
+    assert trained > before + 0.4
+    for epsilon, delta in [(0.05, 0.1), (0.1, 0.1), (0.2, 0.2)]:
+        found = cicpe.evaluate(model, epsilon=epsilon, delta=delta, episodes=4000, seed=1)
+        assert found.accuracy >= 1 - delta - 0.02
+        assert abs(found.confidence - found.accuracy) < 0.1
+        assert found.mean_queries < horizon
+
+
+SMALL_FAMILIES = [
+    # Family, its recipe's own choices, epsilon, queries, updates, and the success that is then reached.
+    pytest.param(BinarySearch(dim=1, noise=0.05), 0.2, 8, 60, 0.85, id="binary-search"),
+    pytest.param(BestArm(dim=2, noise=0.01), 0.02, 3, 40, 0.85, id="best-arm"),
+    pytest.param(Ackley(dim=1, noise=0.05), 0.3, 8, 60, 0.5, id="ackley", marks=pytest.mark.slow),
+    pytest.param(GPMax(dim=1, noise=0.05), 0.4, 8, 30, 0.75, id="gp-max", marks=pytest.mark.slow),
+]
+
+
+@pytest.mark.parametrize(("problem", "epsilon", "queries", "updates", "least"), SMALL_FAMILIES)
+def test_every_family_is_learnt_in_seconds(
+    problem: Problem, epsilon: float, queries: int, updates: int, least: float
+) -> None:
+    chosen = choose("fast", problem).config
+    assert isinstance(chosen, TrainingConfig)
+    changes = {
+        "epsilon": (epsilon, epsilon),
+        "first_batch": 48,
+        "batch": 48,
+        "horizon": queries,
+        "adapt_horizon": False,
+    }
+    config = TrainingConfig.model_validate(chosen.model_dump() | changes)
+    trainer = Trainer(problem, config, Budget(updates=updates), seed=0)
+    how = config.actor, config.query_scales[-1]
+    before = success_after(untrained(problem, config), problem, queries, epsilon, *how)
+    while trainer.progress < 1:
+        trainer.iterate()
+    after = success_after(trainer.average.eval(), problem, queries, epsilon, *how)
+    assert after >= least, (before, after)
+    # A regression memory brings its estimate along: there the first network is nearly as good.
+    assert after > min(before + 0.1, 0.95), (before, after)
+
+
+def curve(trainer: Trainer) -> list[Losses]:
+    found = []
+    while trainer.progress < 1:
+        trainer.iterate()
+        found.append(trainer.last_losses)
+    return found
+
+
+@pytest.mark.parametrize("recipe", ["fast", "paper"])
+def test_losses_fall(recipe: str) -> None:
+    settings: dict[str, Any] = {"first_batch": 32, "batch": 32, "horizon": 4, "adapt_horizon": False, "warmup": 0.3}
+    if recipe == "paper":
+        small = RecurrentConfig(kind="lstm", hidden=32, readout="pooling")
+        settings["network"] = NetworkConfig(memory=small, shared_memory=False).model_dump()
+        settings["learning_rate"] = 6e-3
+    seen: list[Losses] = []
+    callback = cicpe.TrainingCallback(on_iteration=lambda trainer: seen.append(trainer.last_losses))
+    model = cicpe.train(
+        Seen(),
+        recipe=recipe,
+        updates=240,
+        epsilon=(0.3, 0.5),
+        calibration_episodes=256,
+        settings=settings,
+        callback=callback,
+    )
+    part = len(seen) // 5
+    first, last = seen[:part], seen[-part:]
+    for name in ("inference", "stop"):
+        early, late = (sum(getattr(losses, name) for losses in some) / part for some in (first, last))
+        assert late < early - 0.1 * abs(early)
+    assert all(torch.tensor(losses).isfinite().all() for losses in seen)
+    assert success_after(model.belief.network, Seen(), 1, epsilon=0.4) > 0.6
+
+
+def test_the_paper_recipe_moves_its_cost_and_stops_its_rollouts() -> None:
+    settings = {"first_batch": 16, "batch": 16, "horizon": 5, "warmup": 0.2, "minimum_time": 0}
+    costs, stopped = [], []
+
+    def on_iteration(trainer: Trainer) -> None:
+        costs.append(trainer.at.cost)
+        stopped.append(float(list(trainer.replay)[-1].trajectories.stopped.float().mean()))
+
+    cicpe.train(
+        Seen(),
+        recipe="paper",
+        updates=80,
+        epsilon=(0.2, 0.4),
+        calibration_episodes=256,
+        settings=settings,
+        callback=cicpe.TrainingCallback(on_iteration=on_iteration),
+    )
+    warm = len(costs) // 5
+    assert set(costs[:warm]) == {0.01}
+    assert len(set(costs[warm:])) > 5
+    assert max(stopped[:warm]) == 0
+    assert max(stopped) > 0
+
+
+# Reproducible.
+
+
+def tiny(seed: int) -> str:
+    settings = {"first_batch": 16, "batch": 16, "horizon": 4}
+    return cicpe.train(Seen(), updates=6, seed=seed, calibration_episodes=100, settings=settings).sha256
+
+
+def test_a_seed_fixes_the_model_and_the_global_generator_is_left_alone() -> None:
+    before = torch.get_rng_state()
+    one = tiny(0)
+    torch.rand(3)
+    assert tiny(0) == one
+    assert tiny(1) != one
+    torch.set_rng_state(before)
+    tiny(0)
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+# The golden curve: a refactor reproduces it; a change of the algorithm changes it, and says so in its commit.
+# To write it anew: python tests/test_learning.py
+
+GOLDEN: dict[str, list[tuple[float, ...]]] = {
+    "fast": [
+        (1.00045, 1.38485, 0.143338, 0),
+        (1.24462, 1.36625, 0.127083, 0),
+        (0.890274, 1.33837, 0.101672, 0),
+        (1.03626, 1.28897, 0.0784183, 0),
+        (1.10102, 1.25187, 0.0559547, 0),
+        (0.939122, 1.22899, 0.0425927, 0),
+        (0.821778, 1.21988, 0.0321657, 0),
+        (0.791124, 1.25387, 0.0286366, 0),
+    ],
+    "paper": [
+        (1.21262, 0.235129, 0.061538, 0),
+        (0.950563, 0.21616, 0.108079, 0),
+        (0.912118, 0.203873, 0.0787303, 0),
+        (0.93005, 0.186312, 0.0749901, 0),
+        (0.805887, 0.179246, 0.0393214, 0),
+        (0.879073, 0.171471, 0.0154785, 0),
+        (1.00581, 0.166544, 0.00313884, 0),
+        (0.943327, 0.175635, 0.00368104, 0),
+    ],
+}
+
+
+def golden_trainer(kind: str) -> Trainer:
+    paper: dict[str, Any] = {
+        "prefixes": "sampled",
+        "returns": "one-step",
+        "reward": "sampled",
+        "stop_loss": "squared",
+        "polyak": 0.01,
+        "bootstrap_clip": (0.05, 0.95),
+        "run_past_stop": False,
+        "warmup": 0.0,
+        "dual_cost": True,
+    }
+    # Everything that a recipe chooses is set here, so that only the algorithm itself is on trial.
+    config = TrainingConfig.model_validate(
+        {
+            "network": NetworkConfig(memory=RecurrentConfig(hidden=8)).model_dump(),
+            "actor": "ts",
+            "epsilon": (0.1, 0.4),
+            "first_batch": 24,
+            "batch": 32,
+            "updates_per_rollout": 2,
+            "replay_rollouts": 3,
+            "horizon": 6,
+            "learning_rate": 3e-3,
+            "gradient_clip": 1.0,
+            "cost": (1e-3, 0.1),
+            "query_scales": (0.0, 0.5, 1.0),
+            "random_episodes": 0.05,
+            "random_queries": 0.02,
+            "mixture": {"uniform": 0.5, "near_stop": 0.25, "terminal": 0.25},
+            "robust_tail": 5.0,
+            "anchor_weight": 0.1,
+            "trace": 0.95,
+            **(paper if kind == "paper" else {}),
+        }
+    )
+    return Trainer(BinarySearch(dim=2), config, Budget(updates=16), seed=0)
+
+
+@pytest.mark.parametrize("kind", ["fast", "paper"])
+def test_the_golden_curve(kind: str) -> None:
+    for found, expected in zip(curve(golden_trainer(kind)), GOLDEN[kind], strict=True):
+        assert tuple(found) == pytest.approx(expected, rel=1e-4)
+
+
+# A problem that breaks.
+
+
+class BreaksSometimes(Seen):
+    """Fine when it is looked at before training, and broken to the right of 0.9 later."""
+
+    calls = 0
+
+    def observe(self, task: Tensor, query: Tensor, rng: Generator) -> Tensor:
+        self.calls += 1
+        return torch.where((query > 0.9) & (self.calls > 8), float("nan"), task)
+
+
+def test_a_nan_in_training_names_the_method_and_the_query() -> None:
+    message = r"BreaksSometimes.observe returned \[nan\] for task \d+ at query \[0.9\d*\]; every value must be finite"
+    with pytest.raises(ProblemError, match=message):
+        cicpe.train(BreaksSometimes(), updates=200, settings={"first_batch": 16, "batch": 16, "horizon": 4})
+
+
+class Raises(Seen):
+    def observe(self, task: Tensor, query: Tensor, rng: Generator) -> Tensor:
+        raise ZeroDivisionError("a user's own bug")
+
+
+def test_a_user_sees_the_traceback_of_their_own_bug() -> None:
+    with pytest.raises(ZeroDivisionError, match="a user's own bug"):
+        cicpe.train(Raises(), updates=2)
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    for each in ("fast", "paper"):
+        print(f'    "{each}": [')
+        for row in curve(golden_trainer(each)):
+            print(f"        ({', '.join(f'{value:.6g}' for value in row)}),")
+        print("    ],")

@@ -1,0 +1,141 @@
+"""Training episodes and their replay: where they end, what is padding, and what is kept."""
+
+import pytest
+import torch
+from torch import Generator
+
+from cicpe.beliefs.network.critic import Goal
+from cicpe.beliefs.network.memories.recurrent import RecurrentConfig
+from cicpe.beliefs.network.network import Network, NetworkConfig
+from cicpe.beliefs.network.query_rules import make_actor
+from cicpe.problems import TaskBatch
+from cicpe.problems.binary_search import BinarySearch
+from cicpe.training.config import TrainingConfig
+from cicpe.training.loop import build_network
+from cicpe.training.replay import Replay, join, select_rows
+from cicpe.training.rollout import Behaviour, StopTest, Trajectories, collect
+
+PROBLEM = BinarySearch(dim=2)
+N, HORIZON = 60, 6
+
+
+def make_rng(seed: int = 0) -> Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+@pytest.fixture(scope="module")
+def network() -> Network:
+    config = TrainingConfig(network=NetworkConfig(memory=RecurrentConfig(hidden=12)))
+    return build_network(PROBLEM, config, make_rng()).eval().requires_grad_(False)
+
+
+def shifted(network: Network, stop: float) -> Network:
+    """The same network, whose stop head says about ``stop`` (a logit), and whose continuation head says 0.5."""
+    for heads, level in ((network.critic.stop, stop), (network.critic.go, 0.5)):
+        for head in heads:
+            head[-1].bias.fill_(level)  # type: ignore[operator, union-attr, index]
+    return network
+
+
+def play(
+    network: Network, seed: int = 0, minimum_time: int | None = None, random: float = 0.0, n: int = N
+) -> Trajectories:
+    tasks = TaskBatch.draw(PROBLEM, n, make_rng(seed))
+    behaviour = Behaviour(torch.ones(n), torch.arange(n) < random * n, 0.0)
+    goal = Goal(torch.full((n,), 0.2), torch.full((n,), 0.01))
+    test = None if minimum_time is None else StopTest(goal, minimum_time)
+    actor = make_actor("ts", PROBLEM.query_space, PROBLEM.answer_space)
+    return collect(network, actor, tasks, HORIZON, behaviour, make_rng(seed + 1), test)
+
+
+def check_shapes(trajectories: Trajectories, n: int = N) -> None:
+    assert trajectories.query.shape == trajectories.observation.shape == (n, HORIZON, 2)
+    assert trajectories.query.isfinite().all()
+    torch.testing.assert_close(PROBLEM.query_space.project(trajectories.query), trajectories.query)
+
+
+def test_without_a_stop_test_every_episode_runs_to_the_horizon(network: Network) -> None:
+    trajectories = play(shifted(network, 50.0))
+    check_shapes(trajectories)
+    assert (trajectories.length == HORIZON).all()
+    assert not trajectories.stopped.any()
+    assert trajectories.own.all()
+
+
+@pytest.mark.parametrize("minimum_time", [0, 1, 3])
+def test_an_eager_stop_head_ends_episodes_at_the_minimum_time(network: Network, minimum_time: int) -> None:
+    # With 0, every episode stops before its first query: there is nothing but padding, and it is well formed.
+    trajectories = play(shifted(network, 50.0), minimum_time=minimum_time)
+    check_shapes(trajectories)
+    assert (trajectories.length == minimum_time).all()
+    assert trajectories.stopped.all()
+
+
+def test_a_reluctant_stop_head_never_ends_them(network: Network) -> None:
+    trajectories = play(shifted(network, -50.0), minimum_time=0)
+    check_shapes(trajectories)
+    assert (trajectories.length == HORIZON).all()
+    assert not trajectories.stopped.any()
+
+
+def test_random_episodes_are_marked_and_uniform(network: Network) -> None:
+    trajectories = play(shifted(network, -50.0), random=0.5)
+    assert trajectories.own.tolist() == [False] * (N // 2) + [True] * (N // 2)
+    loose, own = trajectories.query[: N // 2], trajectories.query[N // 2 :]
+    # Uniform on [-1, 1] has a standard deviation of 0.577; an untrained posterior about 0.37.
+    assert float(loose.std()) > 0.5 > float(own.std())
+
+
+def test_a_rollout_is_a_function_of_its_seeds(network: Network) -> None:
+    one, again, other = play(network, 3), play(network, 3), play(network, 4)
+    assert torch.equal(one.query, again.query)
+    assert torch.equal(one.observation, again.observation)
+    assert not torch.equal(one.query, other.query)
+
+
+# Replay.
+
+
+def test_the_replay_keeps_the_last_rollouts(network: Network) -> None:
+    replay = Replay(2)
+    rollouts = [play(network, seed) for seed in range(3)]
+    for seed, rollout in enumerate(rollouts):
+        replay.add(seed, rollout)
+    assert [stored.seed for stored in replay] == [1, 2]
+
+
+def test_a_sample_has_whole_trajectories_of_every_rollout(network: Network) -> None:
+    replay = Replay(4)
+    rollouts = [play(network, seed, n=40) for seed in range(3)]
+    for seed, rollout in enumerate(rollouts):
+        replay.add(seed, rollout)
+    drawn = replay.sample(200, make_rng())
+    assert len(drawn.tasks) == 200
+    everything = join(rollouts)
+    origin = [int((everything.query == row).all(dim=(1, 2)).nonzero()[0, 0]) for row in drawn.query]
+    again = select_rows(everything, torch.tensor(origin))
+    for name in ("query", "observation", "length", "stopped", "own"):
+        assert torch.equal(getattr(drawn, name), getattr(again, name))
+    assert torch.equal(drawn.tasks.target, again.tasks.target)
+    assert torch.equal(drawn.tasks.context, again.tasks.context)
+    assert len({index // 40 for index in origin}) == 3
+
+
+def test_a_new_horizon_empties_the_replay(network: Network) -> None:
+    replay, rollout = Replay(4), play(network)
+    replay.add(0, rollout)
+    replay.add(1, rollout._replace(query=rollout.query[:, :3], observation=rollout.observation[:, :3]))
+    assert [stored.seed for stored in replay] == [1]
+
+
+def test_the_replay_is_rebuilt_from_its_tensors(network: Network) -> None:
+    replay, again = Replay(4), Replay(4)
+    for seed in range(3):
+        # The tasks are drawn from the seed, as the trainer draws them.
+        replay.add(seed, play(network, seed))
+    again.restore(PROBLEM, replay.tensors())
+    for before, after in zip(replay, again, strict=True):
+        assert after.seed == before.seed
+        assert torch.equal(after.trajectories.query, before.trajectories.query)
+        assert torch.equal(after.trajectories.tasks.target, before.trajectories.tasks.target)
+        assert torch.equal(after.trajectories.tasks.context, before.trajectories.tasks.context)
