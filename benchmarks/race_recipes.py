@@ -21,10 +21,10 @@ import torch
 
 from cicpe.calibration.thresholds import CalibrationRun, confidence_stops
 from cicpe.episodes.table import EpisodeTable
-from cicpe.model.model import network_belief
 from cicpe.problems import make_problem
 from cicpe.training.loop import Trainer
 from cicpe.training.recipes import choose
+from cicpe.training.run import freeze
 from cicpe.training.schedule import Budget
 
 CELL = {"dim": 6, "epsilon": 0.2, "noise": 0.05}
@@ -43,7 +43,7 @@ def make_trainer(recipe: str, minutes: float, seed: int) -> Trainer:
 def measure(trainer: Trainer) -> dict[str, object]:
     """Accuracy against mean queries over all confidence thresholds, and the Bellman rule's own point."""
     costs = (max(trainer.at.cost, 1e-6),) if trainer.config.dual_cost else ()
-    belief = network_belief(trainer.average, trainer.config, trainer.at.horizon)
+    belief = freeze(trainer).belief
     study = CalibrationRun(belief, trainer.problem, (CELL["epsilon"],), trainer.config.minimum_time)
     records = study.play(EPISODES, SEED, 0.0, costs)
     success = records.loss[0] <= CELL["epsilon"]

@@ -25,7 +25,7 @@ from cicpe.baselines.references.gp_grid import GPGrid
 from cicpe.baselines.references.gp_peak import GPPeak, batch_sizes
 from cicpe.baselines.tbal import localise, plan_for
 from cicpe.calibration.any_agent import choose_threshold
-from cicpe.episodes.table import record_beliefs
+from cicpe.episodes.table import tabulate_agent
 from cicpe.evaluation.bootstrap import bootstrap_mean
 from cicpe.evaluation.evaluate import proportion_interval
 from cicpe.plots.scaling import Scaling, Slope, plot_scaling
@@ -214,7 +214,7 @@ def check() -> dict[str, Any]:
     found: dict[str, Any] = dict(CHECK)
     for name, kind in (("gp_peak", GPPeak), ("gp_grid", GPGrid)):
         agent = kind(problem, CHECK["epsilon"], int(CHECK["horizon"]))
-        played = record_beliefs(agent, problem, int(CHECK["tasks"]), agent.horizon, 0, chunk=50)
+        played = tabulate_agent(agent, problem, int(CHECK["tasks"]), agent.horizon, 0, chunk=50)
         cell = choose_threshold(played, CHECK["epsilon"], DELTA)
         assert cell is not None
         hit = played.confidence_BT >= cell.threshold

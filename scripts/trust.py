@@ -38,9 +38,7 @@ def pairs() -> dict[str, Any]:
     for epsilon in (0.11, 0.14, 0.18):
         for delta in (0.06, 0.12, 0.22):
             found = cicpe.evaluate(model, epsilon=epsilon, delta=delta, episodes=TASKS, seed=SEED)
-            exact = evaluate_agent(
-                model.agent(epsilon, delta, exact=SEED), model.problem, epsilon, delta, TASKS, SEED + 1
-            )
+            exact = evaluate_agent(model.agent(epsilon, delta, exact=SEED), model.problem, epsilon, TASKS, SEED + 1)
             rows.append(
                 {
                     "epsilon": epsilon,
@@ -64,7 +62,7 @@ def _lowered(agent: BeliefAgent, tasks: cicpe.Problem, epsilon: float, delta: fl
     low, high = 0.2, 0.97
     for _ in range(8):
         kappa = (low + high) / 2
-        reached = evaluate_agent(_stopping_at(agent, kappa), tasks, epsilon, delta, 4000, SEED).accuracy
+        reached = evaluate_agent(_stopping_at(agent, kappa), tasks, epsilon, 4000, SEED).accuracy
         low, high = (kappa, high) if reached < accuracy else (low, kappa)
     return _stopping_at(agent, low)
 

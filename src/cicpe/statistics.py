@@ -1,4 +1,6 @@
-"""The answer that most draws of a number agree with."""
+"""Small pieces of statistics that several parts of the library share."""
+
+import math
 
 import torch
 from jaxtyping import Float
@@ -17,3 +19,11 @@ def highest_mass_interval(
     last = value.gather(1, end.gather(1, start) - 1)
     # Of all intervals that hold these draws, the middle one.
     return ((value.gather(1, start) + last) / 2)[:, 0], confidence[:, 0]
+
+
+def log_grid(low: float, high: float, points: int) -> tuple[float, ...]:
+    """Numbers from ``low`` to ``high``, even in their logarithm; one number where both are the same."""
+    if low == high:
+        return (low,)
+    step = math.log(high / low) / (points - 1)
+    return (low, *(low * math.exp(step * i) for i in range(1, points - 1)), high)

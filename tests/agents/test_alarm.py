@@ -42,7 +42,7 @@ def model() -> Model:
 
 def p_values(model: Model, problem: Problem, episodes: int = 500, seed: int = 11) -> Tensor:
     """At the horizon, whatever the agent would have stopped at."""
-    found = evaluate_agent(model.unstopped(0.01), problem, 0.01, 0.1, episodes, seed).outcomes.p_value
+    found = evaluate_agent(model.unstopped(0.01), problem, 0.01, episodes, seed).outcomes.p_value
     assert found is not None
     return found
 
@@ -159,7 +159,7 @@ def test_what_makes_no_sense_is_refused() -> None:
 def test_p_values_are_uniform_under_the_prior(model: Model) -> None:
     assert model.alarm is not None
     for knot in model.alarm.config.knots[::2]:
-        found = p_values(model, model.problem.with_noise(knot))
+        found = p_values(model, model.problem.with_context(noise=knot))
         # 499 ranks and 500 episodes: the two-sample test's distance at alpha 1e-3.
         assert kstest(found.numpy(), "uniform").statistic < 1.95 * (1 / 499 + 1 / 500) ** 0.5
     between = p_values(model, model.problem, episodes=1000)
@@ -187,7 +187,7 @@ def test_p_values_only_fall(model: Model) -> None:
 
 
 def test_blatant_shifts_are_noticed(model: Model) -> None:
-    problem = model.problem.with_noise(0.01)
+    problem = model.problem.with_context(noise=0.01)
     for world in (Noisier(problem, 10.0), Outside(problem, 2.0), Drift(problem, 0.3)):
         assert float((p_values(model, world, 200) <= NO).float().mean()) > 0.9, world
     # The negative controls: no shift at all, and one that the prior cannot tell from itself.
@@ -196,7 +196,7 @@ def test_blatant_shifts_are_noticed(model: Model) -> None:
 
 
 def test_study(model: Model) -> None:
-    problem = model.problem.with_noise(0.01)
+    problem = model.problem.with_context(noise=0.01)
     rows = alarm_study(model.agent(0.01, 0.1), model.unstopped(0.01), problem, 0.01, 0.1, 200, 0)
     assert [row.world for row in rows] == [PRIOR, *named_shifts(problem)]
     assert not rows[0].misleads

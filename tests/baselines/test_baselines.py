@@ -174,14 +174,14 @@ def test_track_and_stop_takes_d_queries_on_the_papers_cells(
     dim: int, epsilon: float, noise: float, uniform: bool
 ) -> None:
     problem = BestArm(dim, noise)
-    result = evaluate_agent(TrackAndStop(problem, epsilon, 0.1, 1000, uniform), problem, epsilon, 0.1, 300, seed=0)
+    result = evaluate_agent(TrackAndStop(problem, epsilon, 0.1, 1000, uniform), problem, epsilon, 300, seed=0)
     assert set(result.outcomes.queries.tolist()) == {dim}
     assert result.accuracy == 1.0
 
 
 def test_track_and_stop_needs_many_rounds_in_noise() -> None:
     problem = BestArm(5, 0.3)
-    result = evaluate_agent(TrackAndStop(problem, 0.02, 0.1, 5000), problem, 0.02, 0.1, 50, seed=0)
+    result = evaluate_agent(TrackAndStop(problem, 0.02, 0.1, 5000), problem, 0.02, 50, seed=0)
     assert result.accuracy >= 0.9
     assert result.truncated == 0
     assert result.mean_queries > 50 * 5
@@ -242,7 +242,7 @@ def test_tbal_refuses_a_plan_that_nobody_can_play() -> None:
 
 def test_regret_bounds_stop_by_themselves() -> None:
     problem = GPMax(1, 0.05)
-    result = evaluate_agent(made("regret-bounds", problem, 10), problem, 0.2, 0.1, 4, seed=0)
+    result = evaluate_agent(made("regret-bounds", problem, 10), problem, 0.2, 4, seed=0)
     assert result.truncated < 1
     assert 5 <= result.mean_queries < 35
 
@@ -292,6 +292,6 @@ def test_the_global_generators_are_left_alone() -> None:
     np.random.seed(0)  # noqa: NPY002
     before = torch.get_rng_state(), np.random.get_state()[1].tolist()  # noqa: NPY002
     for name in ("tpe", "gp-ucb"):
-        evaluate_agent(made(name, problem), problem, 0.2, 0.1, 1, seed=0)
+        evaluate_agent(made(name, problem), problem, 0.2, 1, seed=0)
     assert torch.equal(before[0], torch.get_rng_state())
     assert before[1] == np.random.get_state()[1].tolist()  # noqa: NPY002

@@ -301,7 +301,7 @@ def test_the_command_refuses(run: Run, folder: Path, options: str, word: str) ->
 def test_a_real_model_that_stops_too_early_is_refused(accuracy: float, tries: int, most: int) -> None:
     """The threshold is lowered until the true accuracy is what is asked for."""
     model = cicpe.load(NAME)
-    tasks = model.problem.with_noise(0.05)
+    tasks = model.problem.with_context(noise=0.05)
     agent = model.agent(0.2, 0.1)
 
     def stopping_at(kappa: float) -> Any:
@@ -310,7 +310,7 @@ def test_a_real_model_that_stops_too_early_is_refused(accuracy: float, tries: in
     low, high = 0.3, 0.95
     for _ in range(8):
         kappa = (low + high) / 2
-        reached = evaluate_agent(stopping_at(kappa), tasks, 0.2, 0.1, 8000, seed=1).accuracy
+        reached = evaluate_agent(stopping_at(kappa), tasks, 0.2, 8000, seed=1).accuracy
         low, high = (kappa, high) if reached < accuracy else (low, kappa)
     broken = stopping_at(low)
     checks = [certify_checkpoint(broken, tasks, 0.2, 0.1, ALPHA, 1500, stream_seed(i)) for i in range(tries)]

@@ -18,7 +18,7 @@ from cicpe.cli import demo
 from cicpe.cli.arguments import one_or_two, spread_ranges
 from cicpe.cli.main import main
 from cicpe.errors import InvalidInput
-from cicpe.model.model import Model
+from cicpe.model import Model
 from commands import REPOSITORY, Done, Run, assert_refused
 
 TRAIN = ["train", "binary-search", "--dim", "1", "--noise", "0.05", "0.1", "--epsilon", "0.5", "0.9", "--updates", "6"]

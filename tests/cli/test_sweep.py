@@ -12,11 +12,12 @@ from typing import Any
 import pytest
 
 import cicpe
-from cicpe.api import CHECKPOINT, TrainingCallback
 from cicpe.cli import sweep_runs
 from cicpe.cli.main import main
 from cicpe.cli.sweep_runs import LOG, Run, read_sweep, runs_of
 from cicpe.errors import InvalidInput
+from cicpe.training.callbacks import TrainingCallback
+from cicpe.training.run import CHECKPOINT
 from commands import REPOSITORY
 
 EXAMPLE = REPOSITORY / "examples" / "sweep.toml"

@@ -99,7 +99,7 @@ def test_noise_is_log_uniform_in_its_range_and_told_to_the_agent(name: str) -> N
 @pytest.mark.parametrize("name", SIZED)
 def test_with_noise_changes_the_noise_only(name: str) -> None:
     problem: Any = make_problem(name, dim=2)
-    other: Any = problem.with_noise(0.05)
+    other: Any = problem.with_context(noise=0.05)
     assert (other.dim, other.noise) == (2, (0.05, 0.05))
     assert TaskBatch.draw(other, 3, make_rng()).context == pytest.approx(torch.full((3, 1), 0.05))
 

@@ -490,7 +490,7 @@ def test_noise_is_as_asked() -> None:
     assert task.noise.numpy() == pytest.approx((fitted * task.factor).numpy())
     assert problem.default_context() is None
     assert Geochem().default_context() == (0.0,)
-    quiet = problem.with_noise(0.0)
+    quiet = problem.with_context(noise=0.0)
     task = quiet.sample(50, make_rng())
     place = torch.rand((50, 2), generator=make_rng())
     assert torch.equal(quiet.observe(task, place, make_rng(1)), quiet.observe(task, place, make_rng(2)))

@@ -19,7 +19,7 @@ from cicpe.beliefs.network.network import NetworkConfig
 from cicpe.beliefs.network.query_rules import make_actor
 from cicpe.episodes.outcomes import run_episodes
 from cicpe.errors import InvalidInput, SessionError
-from cicpe.model.model import Model
+from cicpe.model import Model
 from cicpe.problems import Problem, TaskBatch
 from cicpe.problems.binary_search import BinarySearch
 from cicpe.sessions.session import Session

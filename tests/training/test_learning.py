@@ -51,7 +51,7 @@ def success_after(
     never = ConfidenceStop(lambda context: torch.full((len(context),), 2.0))
     rule = make_actor(actor, network.query_space, network.answer_space, network)
     agent = BeliefAgent(NetworkBelief(network, rule, queries), never, epsilon, epsilon, scale)
-    return evaluate_agent(agent, problem, epsilon, 0.1, episodes=2000, seed=0).accuracy
+    return evaluate_agent(agent, problem, epsilon, episodes=2000, seed=0).accuracy
 
 
 def untrained(problem: Problem, config: TrainingConfig) -> Network:

@@ -19,7 +19,7 @@ from cicpe.beliefs.network.policy import ActorConfig, Policy, moments
 from cicpe.beliefs.network.query_rules import Aim, Learned, Search, make_actor
 from cicpe.calibration.thresholds import CalibrationRun
 from cicpe.errors import InvalidInput
-from cicpe.model.model import Model
+from cicpe.model import Model
 from cicpe.problems import Problem, TaskBatch
 from cicpe.problems.best_arm import BestArm
 from cicpe.problems.binary_search import BinarySearch

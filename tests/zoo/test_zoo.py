@@ -17,7 +17,7 @@ from cicpe.certification.certificate import LEDGER, append_certificate
 from cicpe.cli import zoo_verify
 from cicpe.cli.main import main
 from cicpe.data.places import DataError
-from cicpe.model.model import Model
+from cicpe.model import Model
 
 
 @pytest.fixture(scope="module")

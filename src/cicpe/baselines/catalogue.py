@@ -5,10 +5,11 @@ from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 import torch
+from torch import Tensor
 
 from cicpe.agents.base import Agent
 from cicpe.agents.belief_agent import BeliefAgent
-from cicpe.agents.stop_rules import ConfidenceStop
+from cicpe.agents.stop_rules import STOP_RULES
 from cicpe.baselines.gp_ucb import GPUCB
 from cicpe.baselines.max_value import UniformBins, UniformTop
 from cicpe.baselines.optuna_agents import OptunaAgent
@@ -70,12 +71,16 @@ def _argmax(setting: Setting) -> Agent:
     return GPPeak(setting.problem, setting.epsilon, setting.limit)
 
 
+def _never(context: Tensor) -> Tensor:
+    """A threshold that no confidence reaches."""
+    return torch.full((len(context),), math.inf)
+
+
 def _particles(setting: Setting) -> Agent:
     if isinstance(setting.problem, BinarySearch):
         raise InvalidInput("problem", "binary-search", "a problem without a closed-form posterior")
     belief = ParticleBelief(setting.problem, min(setting.limit, 2 * setting.budget), aim=setting.epsilon)
-    never = ConfidenceStop(lambda context: torch.full((len(context),), math.inf))
-    return BeliefAgent(belief, never, setting.epsilon, setting.epsilon)
+    return BeliefAgent(belief, STOP_RULES["confidence"], _never, setting.epsilon, setting.epsilon)
 
 
 METHODS: Mapping[str, Method] = {

@@ -39,6 +39,8 @@ class Certificate(Config):
     delta: float = Field(gt=0, lt=1)
     noise: float | None
     """The one noise level that was tested; None for the family's own prior over levels."""
+    context: dict[str, float] = Field(default={})
+    """All contexts that were tested at one value, by name."""
     stop: str
     threshold: tuple[float, float] | None
     """Lowest and highest stop threshold among the episodes; None for an agent without one."""

@@ -13,7 +13,7 @@ from cicpe.certification.certificate import LEDGER, Certificate, append_certific
 from cicpe.certification.certify import certify
 from cicpe.certification.martingale import back_loaded_budgets
 from cicpe.errors import InvalidInput, ModelError
-from cicpe.model.model import Model
+from cicpe.model import Model
 
 CERTIFIED = "certified"
 """Folder, inside that of a run, of the best checkpoint that has passed so far."""

@@ -9,7 +9,6 @@ import typer
 from cicpe import zoo
 from cicpe.cli import options
 from cicpe.cli.arguments import number, whole
-from cicpe.cli.evaluate import stop_rule
 from cicpe.cli.output import note, print_json, say
 from cicpe.cli.tasks import tasks_of
 
@@ -24,6 +23,7 @@ def certify(
     epsilon: options.Epsilon,
     delta: options.Delta,
     noise: options.Noise = None,
+    context: options.Context = None,
     alpha: Annotated[
         float, typer.Option(parser=number, metavar="A", help="Probability of a false certificate.")
     ] = 0.05,
@@ -56,20 +56,19 @@ def certify(
     from cicpe.certification.certificate import LEDGER, append_certificate, read_ledger
     from cicpe.certification.certify import certify as certified
 
-    rule = stop_rule(stop)
     torch.set_num_threads(1)
     trained = cicpe.load(model)
     shipped = not Path(model).is_dir()
     own = (zoo.folder(model) if shipped else Path(model)) / LEDGER
     place = out or (None if shipped else own)
     ledger = read_ledger(own) + (read_ledger(out) if out is not None and out.resolve() != own.resolve() else ())
-    played = tasks_of(trained, problem, option, noise)
+    played = tasks_of(trained, problem, option, noise, context)
     certificate = certified(
         trained,
         epsilon=epsilon,
         delta=delta,
-        noise=noise,
-        stop=rule,
+        context=played.context,
+        stop=stop,
         alpha=alpha,
         episodes=episodes,
         seed=random_seed,

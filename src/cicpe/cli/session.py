@@ -10,7 +10,6 @@ import typer
 
 from cicpe.cli import options
 from cicpe.cli.arguments import given, number, seed, whole
-from cicpe.cli.evaluate import stop_rule
 from cicpe.cli.output import note, print_json
 from cicpe.cli.recent_campaigns import Memory
 from cicpe.cli.session_view import show_campaigns, show_log, show_next, show_status
@@ -124,7 +123,6 @@ def new(
     import cicpe
     from cicpe.sessions.campaign import Campaign
 
-    rule = stop_rule(stop)
     torch.set_num_threads(1)
     trained = cicpe.load(model)
     reference = str(Path(model).resolve()) if Path(model).is_dir() else model
@@ -137,7 +135,7 @@ def new(
             epsilon=epsilon,
             delta=delta,
             seed=random_seed,
-            stop=rule,
+            stop=stop,
             context=_context(context or []) | given(noise=noise),
         )
         _show(desk, campaign.record, campaign.session.status(), as_json)

@@ -31,9 +31,7 @@ class Evaluation(NamedTuple):
     outcomes: Outcomes
 
 
-def evaluate_agent(
-    agent: Agent, problem: Problem, epsilon: float, delta: float, episodes: int, seed: int
-) -> Evaluation:
+def evaluate_agent(agent: Agent, problem: Problem, epsilon: float, episodes: int, seed: int) -> Evaluation:
     """Plays ``episodes`` fresh tasks, drawn from ``seed``."""
     if episodes < 1:
         raise InvalidInput("episodes", episodes, "a whole number of at least 1")

@@ -9,7 +9,7 @@ from jaxtyping import Int
 from scipy.stats import beta
 from torch import Tensor
 
-from cicpe.episodes.table import Beliefs
+from cicpe.episodes.table import AgentTable
 
 Floats = npt.NDArray[np.float64]
 
@@ -40,13 +40,13 @@ def survival(queries: Int[Tensor, " episode"]) -> Curve:
     return Curve(alive / n, *_proportion_intervals(alive, np.full(last + 1, n)))
 
 
-def spread(beliefs: Beliefs) -> Curve:
+def spread(beliefs: AgentTable) -> Curve:
     """The median posterior standard deviation over episodes after every query, and the middle 80 % of it."""
     low, middle, high = np.quantile(beliefs.std_BT.double().numpy(), [0.1, 0.5, 0.9], axis=0)
     return Curve(middle, low, high)
 
 
-def reliability(beliefs: Beliefs, epsilon: float, seed: int, bins: int = 10) -> Reliability:
+def reliability(beliefs: AgentTable, epsilon: float, seed: int, bins: int = 10) -> Reliability:
     """Confidence and success of every episode after a random number of queries: one pair each, so independent."""
     episodes, prefixes = beliefs.loss_BT.shape
     rng = torch.Generator().manual_seed(seed)

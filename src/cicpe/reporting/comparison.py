@@ -9,15 +9,14 @@ from typing import Any, NamedTuple
 from cicpe import zoo
 from cicpe.agents.base import Agent
 from cicpe.agents.belief_agent import BeliefAgent
-from cicpe.api import load
 from cicpe.baselines.catalogue import METHODS, Setting
 from cicpe.baselines.published import Cell, Figures, published
 from cicpe.baselines.wrappers import RandomQueries, StopAt
 from cicpe.calibration.any_agent import choose_threshold
-from cicpe.episodes.table import record_beliefs
+from cicpe.episodes.table import tabulate_agent
 from cicpe.errors import InvalidInput
-from cicpe.evaluation.compare import CommonTasks, Played
-from cicpe.model.model import Model
+from cicpe.evaluation.compare import CommonTasks, PlayedTasks
+from cicpe.model import Model, load
 from cicpe.problems import Problem, TaskBatch, spec_of
 
 OURS, RANDOM = "cicpe", "random"
@@ -29,7 +28,7 @@ class Row(NamedTuple):
     """One method."""
 
     method: str
-    played: Played
+    played: PlayedTasks
     paper: Figures
     """What the paper reports for it; for ours, its best variant."""
     versus_ours: dict[str, Any] | None
@@ -112,9 +111,9 @@ def compare(
     cell = _published(problem, epsilon)
     left_out: dict[str, str] = {}
     rows: list[Row] = []
-    agents = {name: _given(model, common.hidden, epsilon, delta) for name, model in (models or {}).items()}
+    agents = {name: _given(model, common.batch, epsilon, delta) for name, model in (models or {}).items()}
     if not models and ({OURS, RANDOM} & set(wanted) or budget is None):
-        agents = _ours(common.hidden, epsilon, delta, left_out)
+        agents = _ours(common.batch, epsilon, delta, left_out)
     for name, agent in agents.items():
         follow(f"{name}: {tasks} tasks")
         rows.append(Row(name, common.play(agent, epsilon, tasks), cell.best, None))
@@ -163,7 +162,7 @@ def _add(
         warnings.simplefilter("ignore", RuntimeWarning)
         if calibration:
             follow(f"{name}: threshold chosen on {calibration} held-out tasks")
-            beliefs = record_beliefs(agent, setting.problem, calibration, agent.horizon, common.seed + HELD_OUT)
+            beliefs = tabulate_agent(agent, setting.problem, calibration, agent.horizon, common.seed + HELD_OUT)
             chosen = choose_threshold(beliefs, setting.epsilon, setting.delta)
             if chosen is None:
                 left_out[name] = f"does not reach an accuracy of {1 - setting.delta:g} within {agent.horizon} queries"

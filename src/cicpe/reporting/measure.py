@@ -12,13 +12,13 @@ import torch
 
 from cicpe.agents.base import Agent
 from cicpe.baselines.published import Cell, published
-from cicpe.episodes.table import record_beliefs
+from cicpe.episodes.table import tabulate_agent
 from cicpe.episodes.trace import Trace, trace_episode
 from cicpe.errors import InvalidInput
 from cicpe.evaluation.evaluate import Evaluation, evaluate_agent
 from cicpe.evaluation.reliability import Curve, Floats, Reliability, reliability, spread, survival
 from cicpe.evaluation.robustness import Robustness, robustness
-from cicpe.model.model import Model
+from cicpe.model import Model
 from cicpe.problems import Problem, TaskBatch
 from cicpe.problems.gp_max import GPMax
 from cicpe.spaces import Box
@@ -109,11 +109,11 @@ def measure(model: Model, setting: Setting, with_robustness: bool, problem: Prob
 
     Tasks are those of ``problem``; of the model's own, where none is given.
     """
-    problem = model.tasks(setting.noise, problem)
+    problem = model.tasks({} if setting.noise is None else {"noise": setting.noise}, problem)
     agent = model.agent(setting.epsilon, setting.delta)
-    result = evaluate_agent(agent, problem, setting.epsilon, setting.delta, setting.episodes, setting.seed)
+    result = evaluate_agent(agent, problem, setting.epsilon, setting.episodes, setting.seed)
     steps = min(agent.horizon, math.ceil(1.5 * float(torch.quantile(result.outcomes.queries.double(), 0.95))))
-    beliefs = record_beliefs(agent, problem, setting.episodes, steps, setting.seed + 1)
+    beliefs = tabulate_agent(agent, problem, setting.episodes, steps, setting.seed + 1)
     about, shifted = model.description, None
     if with_robustness:
         shifted = robustness(

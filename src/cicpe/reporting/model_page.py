@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from cicpe.evaluation.robustness import Robustness
-from cicpe.model.model import Model
+from cicpe.model import Model
 from cicpe.plots.bands import plot_spread, plot_survival
 from cicpe.plots.heat import plot_robustness
 from cicpe.plots.maps import Map, plot_maps
@@ -267,7 +267,7 @@ def _training(model: Model, curves: Curves | None) -> Section:
     about = model.description
     threads = f"{about.threads} thread{'' if about.threads == 1 else 's'}"
     text = (
-        f"Recipe {about.recipe}, actor {about.training.actor}, seed {about.seed}: {about.updates:,} updates in "
+        f"Recipe {about.recipe}, actor {about.training.query_rule}, seed {about.seed}: {about.updates:,} updates in "
         f"{about.minutes:.1f} minutes on {threads}, calibration included."
     )
     if curves is None:

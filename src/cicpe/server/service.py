@@ -10,9 +10,8 @@ from typing import NamedTuple, final
 import torch
 
 from cicpe import zoo
-from cicpe.api import load
 from cicpe.errors import InvalidInput, ModelError
-from cicpe.model.model import Model
+from cicpe.model import Model, load
 from cicpe.server.schemas import (
     BeliefThen,
     CampaignView,

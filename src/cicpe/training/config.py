@@ -3,15 +3,17 @@
 import math
 from typing import Annotated, Any, Literal, final
 
+import torch
 from pydantic import Field, model_validator
 
-from cicpe.beliefs.functions.belief import FunctionConfig
-from cicpe.beliefs.network.network import NetworkConfig
+from cicpe.beliefs.base import BeliefConfig, CalibrationPlan, FitRequest, FittedBelief, TaskShape
+from cicpe.beliefs.network.belief import NetworkBelief
+from cicpe.beliefs.network.memories.base import Dims
+from cicpe.beliefs.network.network import Network, NetworkConfig
 from cicpe.beliefs.network.policy import ActorConfig
-from cicpe.beliefs.network.query_rules import ActorName, Aim
-from cicpe.beliefs.particles.belief import ParticleConfig
+from cicpe.beliefs.network.query_rules import ActorName, Aim, make_actor
+from cicpe.beliefs.network.scaling import Scaling
 from cicpe.config import Config, check_range
-from cicpe.gp.mixture import KINDS
 
 
 @final
@@ -33,7 +35,7 @@ class PrefixMixture(Config):
 
 
 @final
-class TrainingConfig(Config):
+class TrainingConfig(BeliefConfig):
     """Every knob of training. ``cicpe.training.recipes`` names the useful combinations."""
 
     kind: Literal["networks"] = "networks"
@@ -42,8 +44,6 @@ class TrainingConfig(Config):
     actor: ActorName = "ts"
     """The rule that chooses queries, in training and after."""
 
-    epsilon: tuple[float, float] = (0.1, 0.2)
-    """Range of epsilon that the model is trained for; drawn log-uniformly per episode."""
     cost: tuple[float, float] = (1e-3, 0.1)
     """Range of the cost of a query; drawn log-uniformly per episode (unless the cost is dual)."""
 
@@ -157,8 +157,7 @@ class TrainingConfig(Config):
 
     @model_validator(mode="after")
     def _ranges(self) -> "TrainingConfig":
-        for name in ("epsilon", "cost"):
-            check_range(name, getattr(self, name))
+        check_range("cost", self.cost)
         if self.polyak is None and (self.returns == "one-step" or self.reward == "sampled"):
             raise ValueError(
                 "polyak = None: one-step returns and sampled rewards need a target network; give a rate such as 0.01"
@@ -177,54 +176,31 @@ class TrainingConfig(Config):
             raise ValueError(f"actor_kl = {self.actor_kl:g}: {what}")
         return self
 
-
-class Untrained(Config):
-    """An agent whose belief is computed, not trained: what all such have in common."""
-
-    epsilon: tuple[float, float] = (0.1, 0.2)
-    """Range of epsilon that the model is calibrated for."""
-    horizon: int = Field(default=40, ge=1)
-    """The most queries of an episode."""
-    fit_seconds: float = Field(default=90.0, gt=0)
-    """Wall-clock for fitting what has to be fitted, at most a quarter of a budget in minutes."""
+    @property
+    def has_checkpoints(self) -> bool:
+        return True
 
     @property
-    def aim(self) -> float:
-        """The epsilon that queries are chosen for: the middle of the range, so that one calibration holds."""
-        return math.sqrt(math.prod(self.epsilon))
+    def query_rule(self) -> str:
+        return self.actor
 
-    @model_validator(mode="after")
-    def _range(self) -> "Untrained":
-        check_range("epsilon", self.epsilon)
-        return self
+    @property
+    def calibration(self) -> CalibrationPlan:
+        return CalibrationPlan(query_spreads=self.query_scales, costs=self.cost, minimum_time=self.minimum_time)
 
+    def fit(self, request: FitRequest) -> FittedBelief:
+        from cicpe.training.run import train_network  # a saved model is loaded without the trainer
 
-@final
-class ParticleTraining(Untrained):
-    """What an agent of particles is made of: nothing is trained but, where need be, a likelihood."""
+        return train_network(self, request)
 
-    kind: Literal["particles"] = "particles"
-    actor: Literal["particles"] = "particles"
-    """Queries are chosen on the particles; ``particles.query`` says how."""
-    particles: ParticleConfig = ParticleConfig()
-    """The sampler and the query rule."""
-    likelihood: Literal["exact", "learned"] = "exact"
-    """The problem's own, or one fitted to simulations."""
-    hidden: int = Field(default=64, ge=1)
-    """Width of the learned likelihood."""
+    def build(self, shape: TaskShape, horizon: int) -> tuple[NetworkBelief, Network]:
+        context = len(shape.context_names)
+        dims = Dims(shape.query_space.dim, shape.observation_dim, context, shape.answer_space.dim)
+        with torch.device("meta"):  # no memory is taken for weights that may not be there
+            scaling = Scaling(shape.observation_dim, context)
+            network = Network(self.network, scaling, dims, shape.query_space, shape.answer_space)
+        actor = make_actor(self.actor, shape.query_space, shape.answer_space, network, self.aim)
+        return NetworkBelief(network, actor, horizon, self.shaped), network
 
-
-@final
-class FunctionTraining(Untrained):
-    """What a belief over functions is made of: Gaussian processes are fitted to simulated tasks."""
-
-    kind: Literal["functions"] = "functions"
-    actor: Literal["functions"] = "functions"
-    """Queries are chosen on drawn functions; ``functions.query`` says how."""
-    functions: FunctionConfig = FunctionConfig()
-    """What is asked of the functions, and how many are drawn."""
-    kinds: int = Field(default=KINDS, ge=1, le=256)
-    """How many kinds of process are mixed."""
-
-
-AnyTraining = TrainingConfig | ParticleTraining | FunctionTraining
+    def describe(self) -> str:
+        return f"memory `{self.network.memory.kind}`"

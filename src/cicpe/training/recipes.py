@@ -3,7 +3,9 @@
 from collections.abc import Callable, Mapping
 from typing import Literal, NamedTuple, cast, get_args
 
+from cicpe.beliefs.base import BeliefConfig
 from cicpe.beliefs.functions.belief import SIDE, FunctionConfig
+from cicpe.beliefs.functions.config import FunctionBeliefConfig
 from cicpe.beliefs.network.critic import CriticConfig
 from cicpe.beliefs.network.memories.attention import AttentionConfig
 from cicpe.beliefs.network.memories.per_axis import PerAxisConfig
@@ -13,11 +15,12 @@ from cicpe.beliefs.network.network import MemoryConfig, NetworkConfig, Posterior
 from cicpe.beliefs.network.posteriors.gaussian import GaussianConfig
 from cicpe.beliefs.network.posteriors.mixture import MixtureConfig
 from cicpe.beliefs.network.query_rules import ActorName
+from cicpe.beliefs.particles.config import ParticleBeliefConfig
 from cicpe.errors import InvalidInput
 from cicpe.problems import Problem
 from cicpe.problems.structure import Structure, structure_of
 from cicpe.spaces import Box
-from cicpe.training.config import AnyTraining, FunctionTraining, ParticleTraining, PrefixMixture, TrainingConfig
+from cicpe.training.config import PrefixMixture, TrainingConfig
 
 IMITATION = 0.1
 """Weight of the term that draws a learned actor to the posterior, where queries and answers share a space: without it
@@ -32,7 +35,7 @@ class Choice(NamedTuple):
     """A configuration and, in words, why it was chosen."""
 
     recipe: str
-    config: AnyTraining
+    config: BeliefConfig
     reasons: tuple[str, ...]
 
 
@@ -163,7 +166,7 @@ def particles(problem: Problem, actor: ActorName | None = None) -> Choice:
     if actor is not None:
         raise InvalidInput("actor", actor, "none with the recipe particles: they choose their own queries")
     likelihood: Literal["exact", "learned"] = "exact" if problem.has_likelihood else "learned"
-    config = ParticleTraining(likelihood=likelihood, horizon=min(problem.horizon, 40))
+    config = ParticleBeliefConfig(likelihood=likelihood, horizon=min(problem.horizon, 40))
     return Choice("particles", config, (f"recipe particles: the task has parameters; its likelihood is {likelihood}",))
 
 
@@ -181,7 +184,7 @@ def functions(problem: Problem, actor: ActorName | None = None) -> Choice:
         )
     answer: Literal["place", "height"] = "place" if facts.same_spaces else "height"
     loss: Literal["distance", "gap"] = "distance" if problem.has_distance_loss else "gap"
-    config = FunctionTraining(
+    config = FunctionBeliefConfig(
         functions=FunctionConfig(answer=answer, loss=loss), horizon=min(problem.horizon, MOST_FUNCTION_QUERIES)
     )
     what = "the place of the peak" if answer == "place" else "the height of the peak"

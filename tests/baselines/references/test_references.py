@@ -14,7 +14,7 @@ from cicpe.baselines.references.gp_grid import GPGrid
 from cicpe.baselines.references.grid import CELLS, GridPosterior, success
 from cicpe.baselines.wrappers import StopAt
 from cicpe.calibration.any_agent import choose_threshold
-from cicpe.episodes.table import Beliefs, record_beliefs
+from cicpe.episodes.table import AgentTable, tabulate_agent
 from cicpe.errors import InvalidInput
 from cicpe.evaluation.evaluate import evaluate_agent
 from cicpe.problems import Problem, TaskBatch
@@ -151,8 +151,8 @@ def test_best_window_by_hand() -> None:
     assert float(confidence[0]) == pytest.approx(0.5)
 
 
-def believed(loss: torch.Tensor, confidence: torch.Tensor) -> Beliefs:
-    return Beliefs(loss, confidence, torch.zeros_like(loss), torch.zeros_like(loss, dtype=torch.bool))
+def believed(loss: torch.Tensor, confidence: torch.Tensor) -> AgentTable:
+    return AgentTable(loss, confidence, torch.zeros_like(loss), torch.zeros_like(loss, dtype=torch.bool))
 
 
 def test_a_threshold_is_chosen_from_the_safest_down() -> None:
@@ -170,7 +170,7 @@ def test_confidence_is_the_share_of_successes(name: str) -> None:
     """Exact posteriors are calibrated on fresh tasks, at every prefix together."""
     problem, agent = AGENTS[name]
     epsilon = agent.epsilon  # type: ignore[attr-defined]
-    prefixes = record_beliefs(agent, problem, 300, agent.horizon, seed=11)
+    prefixes = tabulate_agent(agent, problem, 300, agent.horizon, seed=11)
     middle = slice(2, 7)
     claimed = prefixes.confidence_BT[:, middle].mean(dim=1)
     succeeded = (prefixes.loss_BT[:, middle] <= epsilon).float().mean(dim=1)
@@ -198,8 +198,8 @@ def test_the_reference_of_the_smallest_cell() -> None:
     """Binary search, d = 6, epsilon 0.2, noise 0.05: 7.9 queries at an accuracy of 0.9, +-10 %."""
     problem = BinarySearch(6, 0.05)
     agent = GridPosterior(problem, 0.2, 18)
-    cell = choose_threshold(record_beliefs(agent, problem, 400, agent.horizon, seed=1), 0.2, 0.1)
+    cell = choose_threshold(tabulate_agent(agent, problem, 400, agent.horizon, seed=1), 0.2, 0.1)
     assert cell is not None
-    result = evaluate_agent(StopAt(agent, cell.threshold), problem, 0.2, 0.1, 400, seed=2)
+    result = evaluate_agent(StopAt(agent, cell.threshold), problem, 0.2, 400, seed=2)
     assert result.accuracy > 0.86
     assert 7.1 < result.mean_queries < 8.8

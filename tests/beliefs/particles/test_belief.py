@@ -131,7 +131,7 @@ def reliability(
 ) -> tuple[float, ...]:
     """Mean confidence and accuracy after ``steps`` queries, over all episodes and over the more confident half."""
     agent = BeliefAgent(ParticleBelief(problem, steps, config, aim=epsilon), NEVER, epsilon, epsilon)
-    outcome = evaluate_agent(agent, problem, epsilon, 0.1, 300, seed=5).outcomes
+    outcome = evaluate_agent(agent, problem, epsilon, 300, seed=5).outcomes
     success = (outcome.loss <= epsilon).float()
     high = outcome.confidence >= outcome.confidence.median()
     return tuple(float(x.mean()) for x in (outcome.confidence, success, outcome.confidence[high], success[high]))
@@ -156,7 +156,7 @@ def test_particles_of_ackley_are_healthy_and_find_the_target() -> None:
     agent = BeliefAgent(ParticleBelief(problem, 15, SMALL), stop, 0.2, 0.2)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        result = evaluate_agent(agent, problem, 0.2, 0.1, 40, seed=3)
+        result = evaluate_agent(agent, problem, 0.2, 40, seed=3)
     assert result.accuracy > 0.75
     assert result.mean_queries < 8
 

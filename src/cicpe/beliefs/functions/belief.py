@@ -25,6 +25,7 @@ from torch import Generator, Tensor
 from cicpe.beliefs.base import Assessment, Belief
 from cicpe.beliefs.lookahead import score_queries
 from cicpe.beliefs.particles.recommendation import weighted_std
+from cicpe.beliefs.predictors import Prediction
 from cicpe.config import Config
 from cicpe.errors import InvalidInput
 from cicpe.gp.mixture import GPMixture
@@ -207,7 +208,7 @@ class FunctionBelief(Belief):
         mean_BJ = p.level_J + (along_BJT * state.white_BJT).sum(dim=-1)
         return mean_BJ, along_BJT, variance_BJ.sqrt()
 
-    def predict(
+    def predict_moments(
         self, state: FunctionState, query: Float[Tensor, "batch query"]
     ) -> tuple[Float[Tensor, "batch 1"], Float[Tensor, "batch 1"]]:
         """Mean and standard deviation of the next observation, over all kinds."""
@@ -285,7 +286,7 @@ class FunctionBelief(Belief):
         state: FunctionState,
         epsilons: Sequence[float],
         rng: Generator,
-        scale: float = 0.0,
+        query_spread: float = 0.0,
         costs: Sequence[Float[Tensor, " batch"]] = (),
     ) -> Assessment:
         if costs:
@@ -378,6 +379,11 @@ class FunctionBelief(Belief):
         space, cell = self.query_space, 2 / (SIDE[self.query_space.dim] - 1)
         unit = self.lattice_GQ[best_B].float()
         return space.project(space.from_unit(unit + cell * (torch.rand(unit.shape, generator=rng) - 0.5)))
+
+    def predict(self, state: FunctionState, query: Float[Tensor, "batch query"]) -> Prediction:
+        mean, std = self.predict_moments(state, query)
+        none = torch.zeros(1, dtype=torch.bool)
+        return Prediction(none, torch.zeros(1), torch.zeros_like(mean), mean, std.clamp_min(1e-6).log())
 
     def sample_answers(self, state: FunctionState, n: int, rng: Generator) -> Float[Tensor, "batch draw answer"]:
         draws = self.draw(state)

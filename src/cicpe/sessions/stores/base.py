@@ -2,14 +2,15 @@
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import Literal, Protocol, final
+from typing import Protocol, final
 
 from pydantic import BaseModel, ConfigDict
 
 from cicpe.errors import CicpeError, InvalidInput, SessionError
 from cicpe.sessions.events import Event, in_words
 
-StopName = Literal["confidence", "bellman", "shaped"]
+StopName = str
+"""A rule of ``cicpe.agents.stop_rules``, by name; the model refuses one that it does not know."""
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 KEY_LENGTH = 200
 

@@ -290,7 +290,7 @@ def success_at_the_horizon(config: PosteriorConfig, seed: int = 0) -> float:
     never = ConfidenceStop(lambda context: torch.full((len(context),), 2.0))
     actor = make_actor("ts", problem.query_space, problem.answer_space)
     agent = BeliefAgent(NetworkBelief(trainer.average, actor, problem.horizon), never, epsilon=0.2, stop_epsilon=0.2)
-    return evaluate_agent(agent, problem, 0.2, 0.1, episodes=2000, seed=0).accuracy
+    return evaluate_agent(agent, problem, 0.2, episodes=2000, seed=0).accuracy
 
 
 def test_agents_learn_where_the_mean_is_no_answer() -> None:

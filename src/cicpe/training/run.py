@@ -1,0 +1,69 @@
+"""A whole run of a training loop: from its checkpoint or from the start, to a frozen belief."""
+
+import copy
+import time
+from dataclasses import replace
+
+from cicpe.beliefs.base import FitRequest, FittedBelief
+from cicpe.beliefs.network.belief import NetworkBelief
+from cicpe.beliefs.network.query_rules import make_actor
+from cicpe.training.checkpoint import restore_checkpoint, save_checkpoint
+from cicpe.training.config import TrainingConfig
+from cicpe.training.log import TrainingLog
+from cicpe.training.loop import Trainer
+
+CHECKPOINT = "checkpoint.safetensors"
+CALIBRATION_SHARE = 0.1
+"""Share of a budget in minutes that is kept for calibration."""
+
+
+def train_network(config: TrainingConfig, request: FitRequest) -> FittedBelief:
+    """Trains networks to the end of the budget; from the checkpoint in the folder where it is to be resumed.
+
+    Args:
+        config: What is trained, and how.
+        request: The problem, the budget, and where checkpoints go.
+
+    Returns:
+        The averaged network with its query rule, frozen.
+    """
+    budget, folder = request.budget, request.folder
+    if budget.minutes is not None:
+        budget = replace(budget, minutes=budget.minutes * (1 - CALIBRATION_SHARE))
+    trainer = Trainer(request.problem, config, budget, request.seed)
+    log = TrainingLog(folder)
+    if folder is not None and request.resume and (folder / CHECKPOINT).exists():
+        restore_checkpoint(trainer, folder / CHECKPOINT, dict(request.identity))
+        log.rewind(trainer.at.update)
+    else:
+        log.start()
+        if folder is not None:
+            (folder / CHECKPOINT).unlink(missing_ok=True)
+    written = time.perf_counter()
+    while trainer.progress < 1:
+        snapshot = trainer.iterate()
+        log.losses(trainer.at.update, trainer.last_losses)
+        if snapshot is not None:
+            log.snapshot(snapshot)
+            request.callback.on_snapshot(snapshot)
+        request.callback.on_iteration(trainer)
+        request.on_checkpoint(trainer.progress, lambda: freeze(trainer))
+        due = time.perf_counter() - written > request.checkpoint_seconds or trainer.progress >= 1
+        if folder is not None and due:
+            log.flush()
+            save_checkpoint(trainer, folder / CHECKPOINT, dict(request.identity))
+            written = time.perf_counter()
+    log.close()
+    return freeze(trainer)
+
+
+def freeze(trainer: Trainer) -> FittedBelief:
+    """The present state of a run. Its actor looks at the averaged network, which is what is deployed."""
+    config = trainer.config
+    network = copy.deepcopy(trainer.average).eval().requires_grad_(False)
+    actor = make_actor(config.actor, network.query_space, network.answer_space, network, config.aim)
+    belief = NetworkBelief(network, actor, trainer.at.horizon, config.shaped)
+    if config.dual_cost:
+        # The critic knows the costs that it met; the last is what a Bellman rule may be judged at.
+        config = config.model_copy(update={"cost": (max(trainer.at.cost, 1e-6),) * 2})
+    return FittedBelief(belief, config, trainer.at.update, trainer.at.seconds)
