@@ -66,7 +66,7 @@ def compared(name: str) -> Drawn:
 
 def played(name: str, epsilon: float, noise: float) -> tuple[cicpe.Model, object, object]:
     model = cicpe.load(name)
-    return model, model.agent(epsilon, DELTA), model.tasks(noise)
+    return model, model.agent(epsilon, DELTA), model.tasks({"noise": noise})
 
 
 def survival_figure() -> Drawn:

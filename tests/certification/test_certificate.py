@@ -15,7 +15,6 @@ from scipy.stats import binom
 
 import cicpe
 from cicpe import zoo
-from cicpe.agents.stop_rules import ConfidenceStop
 from cicpe.certification.certificate import (
     ALPHA_LIMIT,
     Certificate,
@@ -32,6 +31,7 @@ from cicpe.problems.binary_search import BinarySearch
 from cicpe.problems.gp_max import GPMax
 from commands import Run
 from profile_agents import ProfileAgent, Revealed, constant
+from stopping import constant as constant_threshold
 
 ALPHA = 0.05
 ASK = {"epsilon": 0.2, "delta": 0.1}
@@ -54,9 +54,9 @@ class CoinModel:
     def agent(self, epsilon: float, delta: float, stop: str = "confidence") -> ProfileAgent:
         return ProfileAgent(constant(self.p))
 
-    def tasks(self, noise: float | None = None, problem: Problem | None = None) -> Problem:
-        if noise is not None:
-            raise InvalidInput("noise", noise, "no context")
+    def tasks(self, context: dict[str, float] | None = None, problem: Problem | None = None) -> Problem:
+        if context:
+            raise InvalidInput("context", context, "no context")
         return problem or self.problem
 
 
@@ -103,7 +103,7 @@ def test_a_certificate_survives_json_and_refuses_nonsense() -> None:
         ({"alpha": 0.9}, "alpha"),
         ({"alpha": math.nan}, "alpha"),
         ({"episodes": 0}, "episodes"),
-        ({"noise": 0.1}, "noise"),
+        ({"context": {"noise": 0.1}}, "context"),
     ],
 )
 def test_bad_questions_are_refused(change: dict[str, Any], name: str) -> None:
@@ -305,7 +305,7 @@ def test_a_real_model_that_stops_too_early_is_refused(accuracy: float, tries: in
     agent = model.agent(0.2, 0.1)
 
     def stopping_at(kappa: float) -> Any:
-        return replace(agent, stop_rule=ConfidenceStop(lambda context: torch.full((len(context),), kappa)))
+        return replace(agent, threshold=constant_threshold(kappa))
 
     low, high = 0.3, 0.95
     for _ in range(8):

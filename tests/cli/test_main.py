@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import cicpe
-from cicpe.calibration.table import Calibration, Cell
+from cicpe.calibration.table import Calibration, ThresholdCell
 from cicpe.cli import demo
 from cicpe.cli.arguments import one_or_two, spread_ranges
 from cicpe.cli.main import main
@@ -315,7 +315,7 @@ def test_train_refuses(run: Run, tmp_path: Path, problem: str, options: list[str
         ("--epsilon much --delta 0.4", ["--epsilon", "'much'"]),
         ("--epsilon 0.9 --delta 0.4 --noise 0.3", ["noise = 0.3", "trained for"]),
         ("--epsilon 0.9 --delta 0.4 --noise -1", ["noise = -1"]),
-        ("--epsilon 0.9 --delta 0.4 --stop never", ["stop = 'never'", "confidence, bellman or shaped"]),
+        ("--epsilon 0.9 --delta 0.4 --stop never", ["stop = 'never'", "confidence, bellman, shaped"]),
         ("--epsilon 0.9 --delta 0.4 --episodes 0", ["episodes = 0", "at least 1"]),
         ("--epsilon 0.9 --delta 0.4 --problem nothing", ["problem = 'nothing'"]),
         ("--epsilon 0.9 --delta 0.4 --problem gp-max", ["problem = 'gp-max'", "query_space"]),
@@ -395,10 +395,10 @@ def test_a_broken_family_is_refused(run: Run, tmp_path: Path, code: str, words: 
 def stopping_at(model: Model, kappa: float) -> Model:
     """The model with one threshold for everything, chosen by hand."""
     deltas, epsilons = (0.1, 0.4), (0.1, 0.2)
-    table = ((tuple(Cell(kappa, 0.9, 5.0) for _ in deltas),) * len(epsilons),)
+    table = ((tuple(ThresholdCell(kappa, 0.9, 5.0) for _ in deltas),) * len(epsilons),)
     by_hand = Calibration(
-        episodes=1, seed=0, alpha=0.05, scale=0.0, epsilons=epsilons, deltas=deltas, knots=(0.1,), confidence=table,
-        bellman=table,
+        episodes=1, seed=0, alpha=0.05, query_spread=0.0, epsilons=epsilons, deltas=deltas, context_knots=((0.1,),),
+        rules={"confidence": table, "bellman": table},
     )  # fmt: skip
     return dataclasses.replace(model, calibration=by_hand)
 

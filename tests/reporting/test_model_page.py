@@ -205,7 +205,7 @@ def test_a_calibrated_confidence_lies_on_the_diagonal_and_another_does_not() -> 
 
 def test_beliefs_go_on_past_the_stop() -> None:
     model = cicpe.load(MODEL)
-    beliefs = tabulate_agent(model.agent(0.2, 0.1), model.tasks(0.1), episodes=20, steps=18, seed=0)
+    beliefs = tabulate_agent(model.agent(0.2, 0.1), model.tasks({"noise": 0.1}), episodes=20, steps=18, seed=0)
     assert beliefs.loss_BT.shape == (20, 19)
     assert bool(beliefs.stop_BT.any())
     curve = spread(beliefs)

@@ -14,8 +14,6 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from torch import Generator, Tensor
 
 from cicpe.agents.base import Agent, Proposal
-from cicpe.agents.belief_agent import BeliefAgent
-from cicpe.agents.stop_rules import ConfidenceStop
 from cicpe.beliefs.network.belief import NetworkBelief
 from cicpe.beliefs.network.memories.recurrent import RecurrentConfig
 from cicpe.beliefs.network.network import NetworkConfig
@@ -31,6 +29,7 @@ from cicpe.sessions.stores import Conflict, Store, open_store
 from cicpe.spaces import Box, Interval, Sphere
 from cicpe.training.config import TrainingConfig
 from cicpe.training.loop import build_network
+from stopping import stopping_at
 
 PROBLEM = BinarySearch(dim=2, noise=0.0)
 HORIZON = 8
@@ -49,8 +48,7 @@ CORE = make_core()
 
 
 def make_session(seed: int = 3, scale: float = 1.0, kappa: float = 2.0) -> Session:
-    stop = ConfidenceStop(lambda context: torch.full((len(context),), kappa))
-    agent = BeliefAgent(CORE, stop, 0.1, 0.1, scale)
+    agent = stopping_at(CORE, kappa, 0.1, query_spread=scale)
     space = PROBLEM.answer_space
     return Session(agent, PROBLEM.query_space, 2, [0.0], 0.1, 0.1, seed, answer_space=space, typical_queries=5.0)
 

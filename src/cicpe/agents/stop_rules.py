@@ -8,7 +8,7 @@ is written here and added to the registry.
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, final
+from typing import Protocol, final, runtime_checkable
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -18,13 +18,26 @@ from cicpe.beliefs.base import StopView
 from cicpe.errors import InvalidInput
 from cicpe.statistics import log_grid
 
-if TYPE_CHECKING:
-    from cicpe.episodes.table import EpisodeTable
-
 Threshold = Callable[[Float[Tensor, "batch context"]], Float[Tensor, " batch"]]
 """A calibrated threshold for each episode's context."""
 N_COSTS = 9
 """How many costs a rule that values queries is tried at."""
+
+
+@runtime_checkable
+class RecordedEpisodes(Protocol):
+    """Episodes that were played past every stop; ``cicpe.episodes.table.EpisodeTable`` is one."""
+
+    @property
+    def confidence(self) -> Float[Tensor, "epsilon episode prefix"]:
+        """At every prefix."""
+
+    @property
+    def stops(self) -> Mapping[str, Bool[Tensor, "epsilon threshold episode prefix"]]:
+        """Where rules that value queries would stop, by their names."""
+
+    def view(self, epsilon: int) -> StopView:
+        """What a rule that does not value queries sees at every prefix."""
 
 
 class StopRule(ABC):
@@ -51,7 +64,7 @@ class StopRule(ABC):
         """The safest of several thresholds."""
 
     def stop_times(
-        self, table: "EpisodeTable", epsilon: int, thresholds: Float[Tensor, " threshold"]
+        self, table: RecordedEpisodes, epsilon: int, thresholds: Float[Tensor, " threshold"]
     ) -> list[Int[Tensor, " episode"]]:
         """When each recorded episode would have stopped, for every threshold; at its last prefix where never.
 
@@ -82,7 +95,7 @@ class ConfidenceRule(StopRule):
         return thresholds.amax(dim=-1)
 
     def stop_times(
-        self, table: "EpisodeTable", epsilon: int, thresholds: Float[Tensor, " threshold"]
+        self, table: RecordedEpisodes, epsilon: int, thresholds: Float[Tensor, " threshold"]
     ) -> list[Int[Tensor, " episode"]]:
         return first_passages(table.confidence[epsilon], thresholds)
 

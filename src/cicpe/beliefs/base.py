@@ -12,7 +12,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol, cast, final
+from typing import Any, NamedTuple, Protocol, cast, final, runtime_checkable
 
 import torch
 from jaxtyping import Float, Int
@@ -182,6 +182,7 @@ class CalibrationPlan(NamedTuple):
     """Episodes by which ``cicpe zoo verify`` judges a model."""
 
 
+@runtime_checkable
 class FitCallback(Protocol):
     """Follows a fit: the choices made, each iteration and snapshot of training, and how far a stage is."""
 

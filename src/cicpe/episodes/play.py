@@ -1,7 +1,7 @@
 """The one function that plays episodes: training, calibration, evaluation, comparison and reports read its steps."""
 
 from collections.abc import Callable, Iterator
-from typing import Any, Generic, NamedTuple, Protocol, Self, TypeVar
+from typing import Any, Generic, NamedTuple, Protocol, Self, TypeVar, runtime_checkable
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -10,6 +10,7 @@ from torch import Generator, Tensor
 from cicpe import trees
 
 
+@runtime_checkable
 class Proposes(Protocol):
     """What a player says at every step. An agent's proposal also has ``stop``: which episodes it ends."""
 
@@ -22,6 +23,7 @@ P = TypeVar("P", bound=Proposes)
 P_co = TypeVar("P_co", bound=Proposes, covariant=True)
 
 
+@runtime_checkable
 class Player(Protocol[P_co]):
     """Whoever can play: every ``Agent``, and whatever else proposes queries and takes observations."""
 
@@ -39,6 +41,7 @@ class Player(Protocol[P_co]):
         """The state after the observations of the queries."""
 
 
+@runtime_checkable
 class Tasks(Protocol):
     """Whoever answers queries: a ``TaskBatch``, or a recording of one."""
 

@@ -6,7 +6,7 @@ It holds ``config.json``, ``weights.safetensors``, ``calibration.json`` and ``ca
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -19,6 +19,7 @@ from torch import Tensor
 
 from cicpe.agents.alarm import Alarm, AlarmConfig, AlarmTables
 from cicpe.beliefs.base import Belief
+from cicpe.beliefs.registry import read_config
 from cicpe.calibration.table import Calibration
 from cicpe.config import Config
 from cicpe.errors import CicpeError, ModelError
@@ -28,6 +29,7 @@ from cicpe.model.description import FORMAT, READABLE, Description
 CONFIG, WEIGHTS, CALIBRATION = "config.json", "weights.safetensors", "calibration.json"
 ALARM, ALARM_WEIGHTS = "alarm.json", "alarm.safetensors"
 C = TypeVar("C", bound=Config)
+V = TypeVar("V")
 
 
 def weights_of(belief: Belief, description: Description) -> bytes:
@@ -62,7 +64,7 @@ def write_folder(
 
 def read_folder(path: Path) -> tuple[Belief, Description, Calibration, Alarm | None]:
     """Reads a model's folder; every fault is a ModelError that says which file and why."""
-    description = _parsed(path / CONFIG, _bytes(path / CONFIG), Description)
+    description = _description(path / CONFIG)
     if description.format not in READABLE:
         raise ModelError(f"{path} has format {description.format!r}; this version reads {', '.join(READABLE)}")
     alarmed = {ALARM, ALARM_WEIGHTS} & set(description.files)
@@ -80,11 +82,16 @@ def read_folder(path: Path) -> tuple[Belief, Description, Calibration, Alarm | N
     return belief, description, calibration, _alarm(path, files, belief) if alarmed else None
 
 
+def _description(path: Path) -> Description:
+    """What ``config.json`` says; a fault in the belief's own part is named as one of ``training``."""
+    data = _json(path, _bytes(path))
+    if isinstance(data, dict) and isinstance(data.get("training"), dict):
+        data["training"] = _validated(path, data["training"], read_config, "training.")
+    return _validated(path, data, Description.model_validate)
+
+
 def _belief(path: Path, description: Description, weights: bytes) -> Belief:
     """The saved belief."""
-    saved_with = _metadata(weights).get("belief")
-    if saved_with is not None and saved_with != description.identity:
-        raise ModelError(f"{path / WEIGHTS} was saved with another belief or problem than config.json describes")
     try:
         # Nothing is put into memory before the file is known to hold it.
         belief, module = description.training.build(description.shape, description.horizon)
@@ -92,6 +99,9 @@ def _belief(path: Path, description: Description, weights: bytes) -> Belief:
         raise ModelError(f"{path / CONFIG} describes a belief that cannot be made: {error}") from None
     _fill(module, path / WEIGHTS, weights)
     module.eval().requires_grad_(False)
+    saved_with = _metadata(weights).get("belief")
+    if saved_with is not None and saved_with != description.identity:
+        raise ModelError(f"{path / WEIGHTS} was saved with another belief or problem than config.json describes")
     return belief
 
 
@@ -147,11 +157,22 @@ def _bytes(path: Path) -> bytes:
 
 
 def _parsed(path: Path, data: bytes, kind: type[C]) -> C:
+    return _validated(path, _json(path, data), kind.model_validate)
+
+
+def _validated(path: Path, data: Any, validate: Callable[[Any], V], inside: str = "") -> V:
     try:
-        return kind.model_validate(json.loads(data))
+        return validate(data)
     except ValidationError as error:
         fault = error.errors()[0]
-        where = ".".join(map(str, fault["loc"]))
+        where = inside + ".".join(map(str, fault["loc"]))
         raise ModelError(f"{path} is not valid at {where or 'its top'}: {fault['msg']}") from None
+    except (CicpeError, RecursionError) as error:
+        raise ModelError(f"{path} is not valid at {inside or 'its top'}: {error}") from None
+
+
+def _json(path: Path, data: bytes) -> Any:
+    try:
+        return json.loads(data)
     except (ValueError, RecursionError) as error:
         raise ModelError(f"{path} is not JSON: {error}") from None

@@ -155,10 +155,14 @@ class Model:
         if not low - slack <= value <= high + slack:
             raise InvalidInput(name, value, f"{low:g} to {high:g}, the range that this model was trained for")
 
+    def weights(self) -> bytes:
+        """The weights as they are saved."""
+        return weights_of(self.belief, self.description)
+
     @property
     def sha256(self) -> str:
         """A hash of the weights, as they are saved."""
-        return hashlib.sha256(weights_of(self.belief, self.description)).hexdigest()
+        return hashlib.sha256(self.weights()).hexdigest()
 
     @property
     def fingerprint(self) -> str:

@@ -16,22 +16,20 @@ from scipy.stats import multivariate_normal, norm
 from torch import Generator, Tensor
 
 from cicpe import trees
-from cicpe.agents.belief_agent import BeliefAgent
-from cicpe.agents.stop_rules import ConfidenceStop
 from cicpe.beliefs.functions.belief import TIE, FunctionBelief, FunctionConfig, FunctionState
-from cicpe.episodes.table import record
+from cicpe.episodes.table import RecordSettings, tabulate
 from cicpe.errors import InvalidInput
 from cicpe.gp.mixture import FLOOR, RATE, GPMixture, fit_gp_mixture
 from cicpe.problems import Problem, TaskBatch
 from cicpe.spaces import Box, Interval, Space
 from cicpe.testing import check_agent
+from stopping import NEVER, stopping_at
 
 Array = NDArray[np.float64]
 MATERN_3, MATERN_5, RBF = 0, 1, 2
 """Kinds of process, in their order."""
 LINE = Box([-1.0], [1.0])
 """Its own unit coordinates."""
-NEVER = ConfidenceStop(lambda context: torch.full((len(context),), 2.0))
 
 
 def rng(seed: int = 0) -> Generator:
@@ -230,7 +228,7 @@ def test_kinds_are_mixed_by_their_evidence() -> None:
     chance = np.sqrt((weight**2 * variances.T / np.bincount(groups(weight, 40), minlength=3)).sum(axis=1) / 100)
     assert (np.abs(mean - weight @ means) < 5 * chance).all()
 
-    seen_mean, seen_std = belief.predict(state, belief.places_GQ[[70]])
+    seen_mean, seen_std = belief.predict_moments(state, belief.places_GQ[[70]])
     expected = float(weight @ means[:, 70])
     second = float(weight @ (variances[:, 70] + 1.2**2 + means[:, 70] ** 2))
     assert float(seen_mean) == pytest.approx(expected, abs=1e-5)
@@ -448,7 +446,7 @@ def excess_confidence(problem: Smooth, length: float, epsilon: float, episodes: 
     mixture = only(Truth(RBF, (length,), noise=1 + FLOOR), contexts=1)
     belief = FunctionBelief(problem.query_space, problem.answer_space, mixture, 5, config)
     chance = rng(3)
-    seen = record(belief, TaskBatch.draw(problem, episodes, chance), (epsilon,), 0.0, chance)
+    seen = tabulate(belief, TaskBatch.draw(problem, episodes, chance), RecordSettings((epsilon,)), chance)
     said, right = seen.confidence[0, :, -1].double(), (seen.loss[0, :, -1] <= epsilon).double()
     assert 0.3 < float(right.mean()) < 0.98
     return float((said - right).sum() / (said * (1 - said)).sum().sqrt())
@@ -499,9 +497,8 @@ def test_it_is_an_agent(asks: Literal["place", "height"]) -> None:
     config = FunctionConfig(answer=asks, functions=64, groups=4, candidates=8)
     mixture = made([Truth(kind, noise=1 + FLOOR) for kind in range(3)], contexts=1)
     belief = FunctionBelief(LINE, problem.answer_space, mixture, 5, config)
-    check_agent(BeliefAgent(belief, NEVER, 0.1, 0.1), problem, n=10)
-    sometimes = ConfidenceStop(lambda context: torch.full((len(context),), 0.5))
-    check_agent(BeliefAgent(belief, sometimes, 0.2, 0.1), problem, n=10)
+    check_agent(stopping_at(belief, NEVER, 0.1), problem, n=10)
+    check_agent(stopping_at(belief, 0.5, 0.2, stop_epsilon=0.1), problem, n=10)
 
 
 # The fit.

@@ -17,7 +17,7 @@ from cicpe.agents.alarm import DOUBTFUL
 from cicpe.beliefs.functions.belief import FunctionBelief
 from cicpe.errors import ModelError
 from cicpe.evaluation.evaluate import evaluate_agent
-from cicpe.model.model import WEIGHTS
+from cicpe.model.folder import WEIGHTS
 from cicpe.problems import Problem, ProblemSpec
 from cicpe.spaces import Box, Interval
 from cicpe.testing import check_agent

@@ -10,7 +10,7 @@ import torch
 import cicpe
 from cicpe.beliefs.particles.belief import ParticleBelief
 from cicpe.beliefs.particles.config import ParticleBeliefConfig
-from cicpe.episodes.table import record
+from cicpe.episodes.table import RecordSettings, tabulate
 from cicpe.problems import TaskBatch
 from cicpe.problems.ackley import Ackley
 from cicpe.problems.best_arm import BestArm
@@ -103,7 +103,7 @@ def test_an_episode_that_is_sure_is_not_played_on() -> None:
     problem = BinarySearch(dim=1, noise=0.0)
     belief = ParticleBelief(problem, 30, ParticleBeliefConfig(particles=SIZES).particles, aim=0.3)
     rng = torch.Generator().manual_seed(0)
-    seen = record(belief, TaskBatch.draw(problem, 20, rng), (0.5, 1.0), 0.0, rng)
+    seen = tabulate(belief, TaskBatch.draw(problem, 20, rng), RecordSettings((0.5, 1.0)), rng)
     assert seen.loss.shape == (2, 20, 31)
     # What it had last stays in its later columns.
     assert torch.equal(seen.confidence[..., -1], seen.confidence[..., -2])
