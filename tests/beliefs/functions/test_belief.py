@@ -245,8 +245,8 @@ def test_predictions_are_in_the_units_of_the_observations() -> None:
     plain, scaled = only(truth), only(truth)
     scaled.centre, scaled.spread = torch.tensor(5.0).double(), torch.tensor(3.0).double()
     query, place = torch.tensor([[0.1]]), np.array([[0.0], [0.3]])
-    mean, std = believer(plain).predict(told(believer(plain), place, np.array([0.5, 1.0])), query)
-    other = believer(scaled).predict(told(believer(scaled), place, np.array([6.5, 8.0])), query)
+    mean, std = believer(plain).predict_moments(told(believer(plain), place, np.array([0.5, 1.0])), query)
+    other = believer(scaled).predict_moments(told(believer(scaled), place, np.array([6.5, 8.0])), query)
     torch.testing.assert_close(other, (5 + 3 * mean, 3 * std))
 
 
