@@ -22,7 +22,7 @@ import torch
 from torch import Generator, Tensor
 
 from cicpe.beliefs.network.critic import Goal
-from cicpe.beliefs.network.memories.base import Dims, at_prefixes
+from cicpe.beliefs.network.memories.base import Dims
 from cicpe.beliefs.network.network import Network, NetworkOutput, NetworkState
 from cicpe.beliefs.network.policy import ActorHead, moments
 from cicpe.beliefs.network.query_rules import make_actor
@@ -228,7 +228,7 @@ class Trainer:
         state = network.unroll(tasks.context, batch.query, batch.observation)
         chosen = self._sampled_prefixes(batch) if config.prefixes == "sampled" else None
         if chosen is not None:
-            state = at_prefixes(state, chosen)
+            state = state.at_prefixes(chosen)
         output = network.believe(state)
         features = network.goal_features(state, output, goal.epsilon)
         logits = network.stop_logits(output, features)
@@ -306,7 +306,7 @@ class Trainer:
         if self.target is None:
             return state, output
         state = self.target.unroll(batch.tasks.context, batch.query, batch.observation)
-        state = state if chosen is None else at_prefixes(state, chosen)
+        state = state if chosen is None else state.at_prefixes(chosen)
         return state, self.target.believe(state)
 
     def _reward(self, tasks: TaskBatch, output: NetworkOutput, goal: Goal) -> Tensor:

@@ -3,13 +3,13 @@
 from typing import Annotated, NamedTuple, final
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from pydantic import Field
 from torch import Tensor, nn
 
 from cicpe.beliefs.network.critic import Critic, CriticConfig, Goal
 from cicpe.beliefs.network.memories.attention import AttentionConfig
-from cicpe.beliefs.network.memories.base import Dims, MemoryFeatures, State
+from cicpe.beliefs.network.memories.base import Dims, MemoryFeatures, State, gather_prefixes
 from cicpe.beliefs.network.memories.delta_rule import DeltaRuleConfig
 from cicpe.beliefs.network.memories.per_axis import PerAxisConfig
 from cicpe.beliefs.network.memories.recurrent import RecurrentConfig
@@ -49,7 +49,13 @@ class NetworkState(NamedTuple):
 
     inference: State
     critic: State
+    """The critic's own; None where inference and critic share a memory."""
     prefix_BP: Tensor
+
+    def at_prefixes(self, index_BK: Int[Tensor, "batch chosen"]) -> "NetworkState":
+        """The state at K prefixes per episode, for reading, in place of all of them."""
+        critic = None if self.critic is None else self.critic.at_prefixes(index_BK)
+        return NetworkState(self.inference.at_prefixes(index_BK), critic, gather_prefixes(self.prefix_BP, index_BK))
 
 
 class NetworkOutput(NamedTuple):

@@ -13,10 +13,11 @@ coordinates was five times too wide after 20 comparisons: docs/decisions/0001-zo
 from typing import Literal, NamedTuple, final
 
 import torch
+from jaxtyping import Int
 from torch import Tensor, nn
 from torch.nn.functional import silu
 
-from cicpe.beliefs.network.memories.base import Dims, Memory, MemoryFeatures
+from cicpe.beliefs.network.memories.base import Dims, Memory, MemoryFeatures, gather_prefixes
 from cicpe.beliefs.network.posteriors.gaussian import LOG_STD
 from cicpe.config import Config
 from cicpe.errors import InvalidInput
@@ -50,6 +51,14 @@ class PerAxisState(NamedTuple):
     log_std_BPX: Tensor
     hidden_BPXH: Tensor
     context_BC: Tensor
+
+    def at_prefixes(self, index_BK: Int[Tensor, "batch chosen"]) -> "PerAxisState":
+        """The state at K prefixes per episode, for reading."""
+        return self._replace(
+            mean_BPX=gather_prefixes(self.mean_BPX, index_BK),
+            log_std_BPX=gather_prefixes(self.log_std_BPX, index_BK),
+            hidden_BPXH=gather_prefixes(self.hidden_BPXH, index_BK),
+        )
 
 
 @final
