@@ -23,9 +23,11 @@ from cicpe.calibration.thresholds import CalibrationRun, confidence_stops
 from cicpe.episodes.table import EpisodeTable
 from cicpe.model.model import network_belief
 from cicpe.problems import make_problem
-from cicpe.training.loop import Trainer
+from cicpe.training.base import AnyTrainer
+from cicpe.training.config import PaperConfig
 from cicpe.training.recipes import choose
 from cicpe.training.schedule import Budget
+from cicpe.training.trainers import make_trainer as trainer_of
 
 CELL = {"dim": 6, "epsilon": 0.2, "noise": 0.05}
 PAPER_QUERIES = 10.4
@@ -33,16 +35,17 @@ QUERIES = (6.0, 8.0, 10.4, 13.0, 16.0, 20.0)
 EPISODES, SEED = 4000, 77
 
 
-def make_trainer(recipe: str, minutes: float, seed: int) -> Trainer:
+def make_trainer(recipe: str, minutes: float, seed: int) -> AnyTrainer:
     problem = make_problem("binary-search", dim=CELL["dim"], noise=CELL["noise"])
     config = choose(recipe, problem).config.model_copy(update={"epsilon": (CELL["epsilon"], CELL["epsilon"])})
     # CPU seconds of one thread: what a quiet core would need, whatever else the machine is doing.
-    return Trainer(problem, config, Budget(minutes=minutes), seed, clock=time.process_time)
+    return trainer_of(problem, config, Budget(minutes=minutes), seed, clock=time.process_time)
 
 
-def measure(trainer: Trainer) -> dict[str, object]:
+def measure(trainer: AnyTrainer) -> dict[str, object]:
     """Accuracy against mean queries over all confidence thresholds, and the Bellman rule's own point."""
-    costs = (max(trainer.at.cost, 1e-6),) if trainer.config.dual_cost else ()
+    training = trainer.trained_config
+    costs = (training.trained_cost,) if isinstance(training, PaperConfig) else ()
     belief = network_belief(trainer.average, trainer.config, trainer.at.horizon)
     study = CalibrationRun(belief, trainer.problem, (CELL["epsilon"],), trainer.config.minimum_time)
     records = study.play(EPISODES, SEED, 0.0, costs)

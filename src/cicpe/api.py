@@ -29,12 +29,13 @@ from cicpe.evaluation.evaluate import Evaluation, evaluate_agent
 from cicpe.gp.mixture import fit_gp_mixture
 from cicpe.model.model import Description, Model, network_belief
 from cicpe.problems import Problem, TaskBatch, make_problem, spec_of
+from cicpe.training.base import AnyTrainer, Snapshot
 from cicpe.training.checkpoint import restore_checkpoint, save_checkpoint
-from cicpe.training.config import AnyTraining, FunctionTraining, ParticleTraining, TrainingConfig
+from cicpe.training.config import AnyTraining, FunctionTraining, PaperConfig, ParticleTraining, TrainingConfig
 from cicpe.training.log import TrainingLog
-from cicpe.training.loop import Snapshot, Trainer
 from cicpe.training.recipes import choose
 from cicpe.training.schedule import Budget
+from cicpe.training.trainers import make_trainer
 
 CHECKPOINT = "checkpoint.safetensors"
 FUNCTION_EPISODES = 8192
@@ -56,7 +57,7 @@ class TrainingCallback:
     def __init__(
         self,
         on_choice: Callable[[tuple[str, ...]], None] = lambda reasons: None,
-        on_iteration: Callable[[Trainer], None] = lambda trainer: None,
+        on_iteration: Callable[[AnyTrainer], None] = lambda trainer: None,
         on_snapshot: Callable[[Snapshot], None] = lambda snapshot: None,
         on_calibration: Callable[[float], None] = lambda share: None,
         on_certificate: Callable[[str], None] = lambda said: None,
@@ -121,7 +122,7 @@ def train(
         _check_options(dict(spec.options))
     budget = Budget(minutes, updates)
     run = _Run(problem, config, choice.recipe, seed, calibration_episodes)
-    if not isinstance(config, TrainingConfig):
+    if not isinstance(config, TrainingConfig | PaperConfig):
         if certify_every is not None:
             raise InvalidInput(
                 "certify_every", certify_every, "none with particles or functions: nothing is trained; use certify"
@@ -172,7 +173,7 @@ class _Run:
         if isinstance(belief, FunctionBelief) and seconds is not None:
             belief, each = _within(belief, problem, self.config.epsilon[0], seconds, seed)
             seconds -= time.perf_counter() - began
-        calibration = _calibrated(belief, problem, self.config, made.cost, episodes, seed, seconds, each, on_progress)
+        calibration = _calibrated(belief, problem, made.config, episodes, seed, seconds, each, on_progress)
         context = TaskBatch.draw(problem, 4096, torch.Generator().manual_seed(self.seed)).context
         description = Description(
             problem=spec.name,
@@ -185,7 +186,7 @@ class _Run:
             context_low=tuple(context.amin(dim=0).tolist()),
             context_high=tuple(context.amax(dim=0).tolist()),
             recipe=self.recipe,
-            training=self.config,
+            training=made.config,
             horizon=belief.horizon,
             seed=self.seed,
             minutes=(made.seconds + time.perf_counter() - began) / 60,
@@ -220,8 +221,8 @@ class _Made(NamedTuple):
     """What training gives."""
 
     belief: Belief
-    cost: tuple[float, float] | None
-    """The range of costs that the critic knows."""
+    config: AnyTraining
+    """With what only training could tell filled in."""
     updates: int
     seconds: float
 
@@ -240,7 +241,7 @@ def _fitted(problem: Problem, config: ParticleTraining | FunctionTraining, budge
         if config.likelihood == "learned":
             learned = fit_likelihood(problem, limit, seed, hidden=config.hidden, updates=budget.updates)
         belief = ParticleBelief(problem, config.horizon, config.particles, config.aim, learned)
-    return _Made(belief, _costs(config), updates, time.perf_counter() - began)
+    return _Made(belief, config, updates, time.perf_counter() - began)
 
 
 def _within(
@@ -258,7 +259,7 @@ def _within(
 
 def _trained(
     run: _Run,
-    config: TrainingConfig,
+    config: TrainingConfig | PaperConfig,
     budget: Budget,
     folder: Path | None,
     resume: bool,
@@ -270,7 +271,7 @@ def _trained(
     """Networks, by the training loop; from the checkpoint in ``folder`` where it is to be resumed."""
     if budget.minutes is not None:
         budget = replace(budget, minutes=budget.minutes * (1 - CALIBRATION_SHARE))
-    trainer = Trainer(run.problem, config, budget, run.seed)
+    trainer = make_trainer(run.problem, config, budget, run.seed)
     log = TrainingLog(folder)
     if folder is not None and resume and (folder / CHECKPOINT).exists():
         restore_checkpoint(trainer, folder / CHECKPOINT, identity)
@@ -292,26 +293,21 @@ def _trained(
         if inspector is not None:
             inspector.inspect(
                 trainer.progress,
-                lambda: run.model(_made(trainer, config), run.calibration_episodes // 4, None),
+                lambda: run.model(_made(trainer), run.calibration_episodes // 4, None),
             )
         if folder is not None and (time.perf_counter() - written > checkpoint_seconds or trainer.progress >= 1):
             log.flush()
             save_checkpoint(trainer, folder / CHECKPOINT, identity)
             written = time.perf_counter()
     log.close()
-    return _made(trainer, config)
+    return _made(trainer)
 
 
-def _made(trainer: Trainer, config: TrainingConfig) -> _Made:
+def _made(trainer: AnyTrainer) -> _Made:
     """The present state of a run, frozen. Its actor looks at the averaged network, which is what is deployed."""
     network = copy.deepcopy(trainer.average).eval().requires_grad_(False)
-    cost = (max(trainer.at.cost, 1e-6),) * 2 if config.dual_cost else _costs(config)
-    return _Made(network_belief(network, config, trainer.at.horizon), cost, trainer.at.update, trainer.at.seconds)
-
-
-def _costs(config: AnyTraining) -> tuple[float, float] | None:
-    """The costs of a query that an agent knows; None where it does not value queries."""
-    return config.cost if isinstance(config, TrainingConfig) else None
+    config = trainer.trained_config
+    return _Made(network_belief(network, config, trainer.at.horizon), config, trainer.at.update, trainer.at.seconds)
 
 
 def _configured(
@@ -354,7 +350,6 @@ def _calibrated(
     belief: Belief,
     problem: Problem,
     config: AnyTraining,
-    cost: tuple[float, float] | None,
     episodes: int,
     seed: int,
     seconds: float | None,
@@ -368,7 +363,6 @@ def _calibrated(
             belief,
             problem,
             config.epsilon,
-            cost,
             episodes=some,
             seed=seed,
             seconds=seconds,
@@ -384,7 +378,6 @@ def _calibrated(
             belief,
             problem,
             config.epsilon,
-            cost,
             episodes=episodes,
             seed=seed,
             seconds=seconds,
@@ -398,8 +391,8 @@ def _calibrated(
         belief,
         problem,
         config.epsilon,
-        cost,
-        config.query_scales,
+        config.costs,
+        config.query_spreads,
         episodes=episodes,
         seed=seed,
         minimum_time=config.minimum_time,
@@ -415,7 +408,7 @@ def recalibrate(model: Model, *, episodes: int = 32768, seed: int = 1, minutes: 
     """
     config = model.description.training
     seconds = None if minutes is None else 60 * minutes
-    calibration = _calibrated(model.belief, model.problem, config, _costs(config), episodes, seed, seconds)
+    calibration = _calibrated(model.belief, model.problem, config, episodes, seed, seconds)
     # An alarm knows the prior's histories as the old spread of queries makes them.
     alarm = model.alarm if calibration.scale == model.calibration.scale else None
     return replace(model, calibration=calibration, alarm=alarm)

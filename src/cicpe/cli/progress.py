@@ -10,7 +10,7 @@ from cicpe.cli.output import note
 
 if TYPE_CHECKING:
     from cicpe.api import TrainingCallback
-    from cicpe.training.loop import Snapshot, Trainer
+    from cicpe.training.base import AnyTrainer, Snapshot
 
 CALIBRATING = "choosing the stop thresholds on held-out tasks"
 SILENCE = 15.0
@@ -57,7 +57,7 @@ def _live_bar() -> "Iterator[TrainingCallback]":
             nonlocal figures
             figures = _figures(snapshot)
 
-        def on_iteration(trainer: "Trainer") -> None:
+        def on_iteration(trainer: "AnyTrainer") -> None:
             nonlocal drawn
             now = time.perf_counter()
             if now - drawn > REDRAW or trainer.progress >= 1:

@@ -40,7 +40,14 @@ from cicpe.gp.mixture import GPMixture
 from cicpe.problems import Problem, ProblemSpec
 from cicpe.sessions.session import Session
 from cicpe.spaces import space_from_json
-from cicpe.training.config import AnyTraining, FunctionTraining, ParticleTraining, TrainingConfig
+from cicpe.training.config import (
+    AnyTraining,
+    FunctionTraining,
+    NetworkTraining,
+    ParticleTraining,
+    TrainingConfig,
+    migrate_training,
+)
 
 FORMAT = "cicpe-model-1"
 WEIGHTS, CALIBRATION = "weights.safetensors", "calibration.json"
@@ -79,6 +86,11 @@ class Description(Config):
     threads: int
     files: dict[str, str] = Field(default={})
     """SHA-256 of the other files as they were saved beside this one; what is listed is checked on loading."""
+
+    @field_validator("training", mode="before")
+    @classmethod
+    def _migrated(cls, training: Any) -> Any:
+        return migrate_training(training) if isinstance(training, dict) else training
 
     @field_validator("problem_options")
     @classmethod
@@ -128,7 +140,7 @@ class Model:
         stop_epsilon = self.calibration.supported_epsilon(epsilon)
         sharing = None if exact is None else torch.Generator().manual_seed(exact)
         threshold = self.calibration.threshold(stop, stop_epsilon, delta, sharing)
-        minimum = training.minimum_time if isinstance(training, TrainingConfig) else 0
+        minimum = training.minimum_time if isinstance(training, NetworkTraining) else 0
         rule: StopRule = ConfidenceStop(threshold) if stop == "confidence" else BellmanStop(threshold, minimum)
         platt = self.calibration.platt(epsilon)
         return BeliefAgent(self.belief, rule, epsilon, stop_epsilon, self.calibration.scale, self.alarm, platt)
@@ -218,7 +230,7 @@ class Model:
         """The weights as they are saved."""
         training = self.description.training
         # What is not trained is in its sizes and in the problem: those belong to the file, and to its hash.
-        said = None if isinstance(training, TrainingConfig) else {"core": _identity(self.description)}
+        said = None if isinstance(training, NetworkTraining) else {"core": _identity(self.description)}
         return save_tensors({key: value.contiguous() for key, value in self.belief.tensors().items()}, said)
 
     @property
@@ -254,7 +266,7 @@ class Model:
         """A page about the model, in words."""
         about, low, high = self.description, self.calibration.epsilons[0], self.calibration.epsilons[-1]
         options = ", ".join(f"{key} = {value}" for key, value in about.problem_options.items()) or "none"
-        if isinstance(about.training, TrainingConfig):
+        if isinstance(about.training, NetworkTraining):
             belief = f"memory `{about.training.network.memory.kind}`"
         elif isinstance(about.training, ParticleTraining):
             belief = f"{about.training.particles.particles} particles, {about.training.likelihood} likelihood"
@@ -322,7 +334,7 @@ def _alarm(path: Path, files: dict[str, bytes], belief: Belief) -> Alarm:
 def _core(path: Path, description: Description, weights: bytes) -> Belief:
     """The saved core."""
     training, horizon = description.training, description.horizon
-    if isinstance(training, TrainingConfig):
+    if isinstance(training, NetworkTraining):
         network = _network(path / "config.json", description, training)
         _fill(network, path / WEIGHTS, weights)
         network.eval().requires_grad_(False)
@@ -367,13 +379,14 @@ def _function_core(path: Path, description: Description, training: FunctionTrain
         raise ModelError(f"{path / 'config.json'} describes functions that cannot be made: {error}") from None
 
 
-def network_belief(network: Network, training: TrainingConfig, horizon: int) -> NetworkBelief:
+def network_belief(network: Network, training: NetworkTraining, horizon: int) -> NetworkBelief:
     """A trained network with the actor rule that it was trained with."""
     actor = make_actor(training.actor, network.query_space, network.answer_space, network, training.aim)
-    return NetworkBelief(network, actor, horizon, training.shaped)
+    shaped = isinstance(training, TrainingConfig) and training.shaped
+    return NetworkBelief(network, actor, horizon, shaped)
 
 
-def _network(path: Path, description: Description, training: TrainingConfig) -> Network:
+def _network(path: Path, description: Description, training: NetworkTraining) -> Network:
     """The network that a description asks for, without its weights: no memory is taken for them."""
     try:
         query_space, answer_space = map(space_from_json, (description.query_space, description.answer_space))
