@@ -551,7 +551,8 @@ def test_options_that_cannot_be_saved_are_refused_before_training(level: Any, tm
         ("surprise", {"settings": {"surprise": 1}}),
         ("network.memory.gru.hidden", {"settings": {"network": {"memory": {"kind": "gru", "hidden": "many"}}}}),
         ("memory", {"settings": {"network": {"memory": {"kind": "regression"}}}, "dim": 2}),
-        ("settings", {"settings": {"returns": "one-step"}}),
+        ("returns", {"settings": {"returns": "one-step"}}),
+        ("settings", {"settings": {"shaped": True, "actor": "search"}}),
     ],
 )
 def test_training_refuses_by_name(field: str, options: dict[str, Any]) -> None:

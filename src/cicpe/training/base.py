@@ -21,7 +21,7 @@ from cicpe.problems import Problem
 from cicpe.training.actor import actor_gradients
 from cicpe.training.config import NetworkTraining
 from cicpe.training.measure import Figures, measure
-from cicpe.training.optimisation import make_optimiser
+from cicpe.training.optimisation import clip_gradients, make_optimiser
 from cicpe.training.replay import Replay
 from cicpe.training.schedule import Budget, learning_rate
 
@@ -191,7 +191,7 @@ class BaseTrainer(ABC, Generic[ConfigT]):
         self.optimiser.zero_grad(set_to_none=True)
         total = terms.inference + config.stop_weight * terms.stop + terms.continuation
         total.backward()  # type: ignore[no-untyped-call]
-        torch.nn.utils.clip_grad_norm_(self.network.parameters(), config.gradient_clip)
+        clip_gradients(self.network, config.gradient_clip)
         if terms.actor is not None:
             assert self.network.actor is not None
             actor_gradients(self.network.actor, terms.actor, config.gradient_clip)

@@ -58,7 +58,7 @@ class NetworkTraining(Config):
     learning_rate: float = Field(default=8e-3, gt=0)
     """Adam's peak learning rate; it falls along a cosine to 1 % of this."""
     gradient_clip: float = Field(default=1.0, gt=0)
-    """Largest norm of a gradient."""
+    """Largest norm of a gradient: of inference, of the critic and of the learned actor, each on its own."""
 
     random_episodes: float = Field(default=0.05, ge=0, le=1)
     """Share of episodes with uniform queries, once training is under way (all of them at its very start)."""

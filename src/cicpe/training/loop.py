@@ -95,7 +95,6 @@ class Trainer(BaseTrainer[TrainingConfig]):
         behaviour = draw_behaviour(
             n, config.query_spreads, self._random_share(progress), config.random_queries, self.rng
         )
-        self._draw_goal(n)
         trajectories = collect(self.network, self.actor, tasks, self.at.horizon, behaviour, self.rng)
         self.replay.add(seed, trajectories)
         return trajectories

@@ -1,4 +1,4 @@
-"""The optimiser of a network, and averages of its weights."""
+"""The optimiser of a network, the limit of its gradients, and averages of its weights."""
 
 from typing import Any
 
@@ -23,6 +23,19 @@ def make_optimiser(network: Network, learning_rate: float, actor_rate: float) ->
     groups: list[dict[str, Any]] = [{"params": rest, "share": 1.0}, {"params": own, "share": actor_rate}]
     groups = [group for group in groups if group["params"]]
     return torch.optim.Adam(groups, lr=learning_rate, betas=(0.9, 0.99), fused=True)
+
+
+def clip_gradients(network: Network, limit: float) -> None:
+    """Limits the norm of the gradient of inference and of that of the critic, each on its own.
+
+    Together, a bad batch of one of them would shorten the step of the other.
+
+    Args:
+        network: Its gradients are changed in place; the learned actor's are left alone (``actor_gradients``).
+        limit: The largest norm of each part.
+    """
+    for part in (network.inference_parameters(), network.critic_parameters()):
+        torch.nn.utils.clip_grad_norm_(part, limit)
 
 
 def follow(slow: Network, fast: Network, rate: float) -> None:

@@ -86,6 +86,17 @@ class Network(nn.Module):
         if config.actor is not None:
             self.actor = config.actor.build(self.memory, query_space, answer_space)
 
+    def critic_parameters(self) -> list[nn.Parameter]:
+        """What the critic's losses train beside its share in a memory: its heads, its view of queries, its memory."""
+        memory = self.memory.query_parameters() if self.critic_memory is None else self.critic_memory.parameters()
+        return [*self.critic.parameters(), *memory]
+
+    def inference_parameters(self) -> list[nn.Parameter]:
+        """All other parameters but the learned actor's: the posterior's head and the memory that it reads."""
+        others = {id(p) for p in self.critic_parameters()}
+        own = [*self.memory.parameters(), *self.posterior_head.parameters()]
+        return [p for p in own if id(p) not in others]
+
     def begin(self, context: Float[Tensor, "batch context"]) -> NetworkState:
         """The state of the empty history."""
         scaled = self.scaling.context(context)

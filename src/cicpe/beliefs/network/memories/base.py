@@ -13,6 +13,7 @@ A memory has two consistent views of the same mathematics:
 """
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
 from typing import Any, NamedTuple, Protocol, Self, runtime_checkable
 
 import torch
@@ -128,6 +129,10 @@ class Memory(nn.Module, ABC):
     ) -> Float[Tensor, "batch prefix features"]:
         """The history seen from a candidate query. Default: the summary and the query side by side."""
         return torch.cat([memory_features.summary, query_BPQ], dim=-1)
+
+    def query_parameters(self) -> Iterator[nn.Parameter]:
+        """The parameters that ``features_at`` alone uses: the critic trains them, whoever trains the others."""
+        yield from ()
 
 
 class FunctionMemory(Memory):

@@ -10,6 +10,7 @@ filter keeps its precision while the posterior shrinks by orders of magnitude (a
 coordinates was five times too wide after 20 comparisons: docs/decisions/0001-zooming-axis-memory.md).
 """
 
+from collections.abc import Iterator
 from typing import Literal, NamedTuple, final
 
 import torch
@@ -140,3 +141,7 @@ class PerAxisMemory(Memory):
         moments_BPX2 = torch.stack([relative_BPX, log_std_BPX / 3], dim=-1)
         seen_BPXV = silu(self.from_estimate(torch.cat([moments_BPX2, state.hidden_BPXH.detach()], dim=-1)))
         return torch.cat([memory_features.summary, seen_BPXV.mean(dim=2), seen_BPXV.amax(dim=2)], dim=-1)
+
+    def query_parameters(self) -> Iterator[nn.Parameter]:
+        if self.from_estimate is not None:
+            yield from self.from_estimate.parameters()

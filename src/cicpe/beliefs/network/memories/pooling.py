@@ -1,6 +1,7 @@
 """Readouts of a memory that keeps hidden states: the last one, or all of them pooled (the paper's)."""
 
 import math
+from collections.abc import Iterator
 from typing import Literal, Protocol, final
 
 import torch
@@ -100,3 +101,7 @@ class HiddenStateMemory(Memory):
             return super().features_at(state, memory_features, query_BPQ)
         pooled = self.by_action(query_BPQ, state.slots_BSH, state.prefix_BP)
         return torch.cat([pooled, state.hidden_BPH, query_BPQ], dim=-1)
+
+    def query_parameters(self) -> Iterator[nn.Parameter]:
+        if self.pooled:
+            yield from self.by_action.parameters()
