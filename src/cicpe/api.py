@@ -276,12 +276,14 @@ def _trained(
     if folder is not None and resume and (folder / CHECKPOINT).exists():
         restore_checkpoint(trainer, folder / CHECKPOINT, identity)
         log.rewind(trainer.at.update)
-        if inspector is not None:
-            inspector.resume(trainer.progress)
     else:
         log.start()
         if folder is not None:
             (folder / CHECKPOINT).unlink(missing_ok=True)
+    if inspector is not None and resume:
+        inspector.resume(trainer.progress)
+    elif inspector is not None:
+        inspector.start()
     written = time.perf_counter()
     while trainer.progress < 1:
         snapshot = trainer.iterate()
