@@ -93,9 +93,8 @@ def train(
     identity["config"] = config.model_dump(mode="json")
     request = FitRequest(problem, budget, seed, callback, folder, resume, checkpoint_seconds, identity)
     if certifier is not None:
-        if resume:
-            certifier.resume(0.0)
-        request = replace(request, on_checkpoint=_tests(certifier, run))
+        begin = certifier.resume if resume else lambda progress: certifier.start()
+        request = replace(request, on_start=begin, on_checkpoint=_tests(certifier, run))
     fitted = config.fit(request)
     if certifier is not None and certifier.best is not None:
         model, certificate = certifier.best

@@ -30,7 +30,7 @@ from cicpe.model import Description, Model
 from cicpe.problems import Problem
 from cicpe.problems.binary_search import BinarySearch
 from cicpe.spaces import Box
-from cicpe.training.config import PrefixMixture, TrainingConfig
+from cicpe.training.config import PaperConfig, PrefixMixture, TrainingConfig
 
 TINY = {"first_batch": 16, "batch": 16, "horizon": 6, "adapt_horizon": False}
 FILES = ("config.json", "calibration.json", "weights.safetensors")
@@ -553,7 +553,8 @@ def test_options_that_cannot_be_saved_are_refused_before_training(level: Any, tm
         ("surprise", {"settings": {"surprise": 1}}),
         ("network.memory.gru.hidden", {"settings": {"network": {"memory": {"kind": "gru", "hidden": "many"}}}}),
         ("memory", {"settings": {"network": {"memory": {"kind": "regression"}}}, "dim": 2}),
-        ("settings", {"settings": {"returns": "one-step"}}),
+        ("returns", {"settings": {"returns": "one-step"}}),
+        ("settings", {"settings": {"shaped": True, "actor": "search"}}),
     ],
 )
 def test_training_refuses_by_name(field: str, options: dict[str, Any]) -> None:
@@ -612,11 +613,15 @@ TRAINING = st.builds(
     cost=RANGES,
     batch=st.integers(1, 10**6),
     learning_rate=POSITIVE,
-    query_scales=st.lists(st.floats(0, 2), min_size=1, max_size=4).map(tuple),
+    query_spreads=st.lists(st.floats(0, 2), min_size=1, max_size=4).map(tuple),
     mixture=st.builds(PrefixMixture, uniform=st.floats(0.1, 1), near_stop=st.floats(0, 1), terminal=st.floats(0, 1)),
-    polyak=st.none() | st.floats(0.001, 1),
+) | st.builds(
+    PaperConfig,
+    network=NETWORKS,
+    epsilon=RANGES,
+    polyak=st.floats(0.001, 1),
     bootstrap_clip=st.none() | st.tuples(st.floats(0, 0.5), st.floats(0.5, 1)),
-    dual_cost=st.booleans(),
+    trained_cost=st.none() | st.floats(1e-6, 1),
 )
 DESCRIPTIONS = st.integers(0, 3).flatmap(
     lambda contexts: st.builds(
@@ -643,7 +648,7 @@ DESCRIPTIONS = st.integers(0, 3).flatmap(
 
 @settings(max_examples=50, deadline=None, derandomize=True)
 @given(value=calibrations() | TRAINING | DESCRIPTIONS)
-def test_what_a_folder_holds_survives_json(value: Calibration | TrainingConfig | Description) -> None:
+def test_what_a_folder_holds_survives_json(value: Calibration | TrainingConfig | PaperConfig | Description) -> None:
     kind = type(value)
     assert kind.model_validate_json(value.model_dump_json()) == value
     assert kind.model_validate(json.loads(json.dumps(value.model_dump(mode="json"), allow_nan=False))) == value
@@ -658,8 +663,8 @@ def test_unknown_fields_are_refused(kind: Any) -> None:
 @pytest.mark.parametrize(
     "change",
     [
-        {"query_scales": ()},
-        {"query_scales": (-1.0,)},
+        {"query_spreads": ()},
+        {"query_spreads": (-1.0,)},
         {"mixture": {"uniform": 0.0, "near_stop": 0.0, "terminal": 0.0}},
         {"mixture": {"uniform": 1.0, "terminal": -0.5}},
         {"epsilon": (0.0, 0.1)},

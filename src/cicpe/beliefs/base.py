@@ -209,6 +209,8 @@ class FitRequest:
     checkpoint_seconds: float = 20.0
     identity: Mapping[str, Any] = field(default_factory=dict)
     """Which run this is: a checkpoint of another is refused."""
+    on_start: Callable[[float], None] = lambda progress: None
+    """Told how far the fit is when it begins: above 0 where it was resumed."""
     on_checkpoint: Callable[[float, Callable[[], "FittedBelief"]], None] = lambda progress, freeze: None
     """Told how far the fit is after every iteration, with a way to freeze its present state."""
 

@@ -12,6 +12,7 @@ from cicpe.errors import InvalidInput
 
 KINDS: dict[str, str | type[BeliefConfig]] = {
     "networks": "cicpe.training.config:TrainingConfig",
+    "paper": "cicpe.training.config:PaperConfig",
     "particles": "cicpe.beliefs.particles.config:ParticleBeliefConfig",
     "functions": "cicpe.beliefs.functions.config:FunctionBeliefConfig",
 }
@@ -59,5 +60,5 @@ def read_config(data: Mapping[str, Any]) -> BeliefConfig:
     Returns:
         The validated configuration of that kind.
     """
-    cls = config_class(str(data.get("kind", "networks")))
-    return cls.model_validate(cls.migrate(dict(data)))
+    current = config_class(str(data.get("kind", "networks"))).migrate(dict(data))
+    return config_class(str(current.get("kind", "networks"))).model_validate(current)

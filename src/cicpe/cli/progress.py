@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from cicpe.cli.output import note
 
 if TYPE_CHECKING:
+    from cicpe.training.base import AnyTrainer, Snapshot
     from cicpe.training.callbacks import TrainingCallback
-    from cicpe.training.loop import Snapshot, Trainer
 
 CALIBRATING = "choosing the stop thresholds on held-out tasks"
 SILENCE = 15.0
@@ -57,7 +57,7 @@ def _live_bar() -> "Iterator[TrainingCallback]":
             nonlocal figures
             figures = _figures(snapshot)
 
-        def on_iteration(trainer: "Trainer") -> None:
+        def on_iteration(trainer: "AnyTrainer") -> None:
             nonlocal drawn
             now = time.perf_counter()
             if now - drawn > REDRAW or trainer.progress >= 1:

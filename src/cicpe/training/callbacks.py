@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, final
 
 if TYPE_CHECKING:
-    from cicpe.training.loop import Snapshot, Trainer
+    from cicpe.training.base import AnyTrainer, Snapshot
 
 
 @final
@@ -22,7 +22,7 @@ class TrainingCallback:
     def __init__(
         self,
         on_choice: Callable[[tuple[str, ...]], None] = lambda reasons: None,
-        on_iteration: "Callable[[Trainer], None]" = lambda trainer: None,
+        on_iteration: "Callable[[AnyTrainer], None]" = lambda trainer: None,
         on_snapshot: "Callable[[Snapshot], None]" = lambda snapshot: None,
         on_calibration: Callable[[float], None] = lambda share: None,
         on_certificate: Callable[[str], None] = lambda line: None,

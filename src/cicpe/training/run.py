@@ -5,19 +5,18 @@ import time
 from dataclasses import replace
 
 from cicpe.beliefs.base import FitRequest, FittedBelief
-from cicpe.beliefs.network.belief import NetworkBelief
-from cicpe.beliefs.network.query_rules import make_actor
+from cicpe.training.base import AnyTrainer
 from cicpe.training.checkpoint import restore_checkpoint, save_checkpoint
-from cicpe.training.config import TrainingConfig
+from cicpe.training.config import NetworkTraining
 from cicpe.training.log import TrainingLog
-from cicpe.training.loop import Trainer
+from cicpe.training.trainers import make_trainer
 
 CHECKPOINT = "checkpoint.safetensors"
 CALIBRATION_SHARE = 0.1
 """Share of a budget in minutes that is kept for calibration."""
 
 
-def train_network(config: TrainingConfig, request: FitRequest) -> FittedBelief:
+def train_network(config: NetworkTraining, request: FitRequest) -> FittedBelief:
     """Trains networks to the end of the budget; from the checkpoint in the folder where it is to be resumed.
 
     Args:
@@ -30,7 +29,7 @@ def train_network(config: TrainingConfig, request: FitRequest) -> FittedBelief:
     budget, folder = request.budget, request.folder
     if budget.minutes is not None:
         budget = replace(budget, minutes=budget.minutes * (1 - CALIBRATION_SHARE))
-    trainer = Trainer(request.problem, config, budget, request.seed)
+    trainer = make_trainer(request.problem, config, budget, request.seed)
     log = TrainingLog(folder)
     if folder is not None and request.resume and (folder / CHECKPOINT).exists():
         restore_checkpoint(trainer, folder / CHECKPOINT, dict(request.identity))
@@ -39,6 +38,7 @@ def train_network(config: TrainingConfig, request: FitRequest) -> FittedBelief:
         log.start()
         if folder is not None:
             (folder / CHECKPOINT).unlink(missing_ok=True)
+    request.on_start(trainer.progress)
     written = time.perf_counter()
     while trainer.progress < 1:
         snapshot = trainer.iterate()
@@ -57,13 +57,8 @@ def train_network(config: TrainingConfig, request: FitRequest) -> FittedBelief:
     return freeze(trainer)
 
 
-def freeze(trainer: Trainer) -> FittedBelief:
+def freeze(trainer: AnyTrainer) -> FittedBelief:
     """The present state of a run. Its actor looks at the averaged network, which is what is deployed."""
-    config = trainer.config
     network = copy.deepcopy(trainer.average).eval().requires_grad_(False)
-    actor = make_actor(config.actor, network.query_space, network.answer_space, network, config.aim)
-    belief = NetworkBelief(network, actor, trainer.at.horizon, config.shaped)
-    if config.dual_cost:
-        # The critic knows the costs that it met; the last is what a Bellman rule may be judged at.
-        config = config.model_copy(update={"cost": (max(trainer.at.cost, 1e-6),) * 2})
-    return FittedBelief(belief, config, trainer.at.update, trainer.at.seconds)
+    config = trainer.trained_config
+    return FittedBelief(config.belief_of(network, trainer.at.horizon), config, trainer.at.update, trainer.at.seconds)

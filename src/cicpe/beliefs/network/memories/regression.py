@@ -18,11 +18,12 @@ import math
 from typing import Literal, NamedTuple, final
 
 import torch
+from jaxtyping import Int
 from pydantic import Field
 from scipy.stats import qmc
 from torch import Generator, Tensor, nn
 
-from cicpe.beliefs.network.memories.base import Dims, FunctionMemory, MemoryFeatures
+from cicpe.beliefs.network.memories.base import Dims, FunctionMemory, MemoryFeatures, gather_prefixes
 from cicpe.config import Config
 from cicpe.errors import InvalidInput
 
@@ -59,6 +60,14 @@ class RegressionState(NamedTuple):
     noise_BJ: Tensor
     context_BC: Tensor
     prefix_BP: Tensor
+
+    def at_prefixes(self, index_BK: Int[Tensor, "batch chosen"]) -> "RegressionState":
+        """The state at K prefixes per episode, for reading."""
+        return self._replace(
+            weights_BPJF=gather_prefixes(self.weights_BPJF, index_BK),
+            evidence_BPJ=gather_prefixes(self.evidence_BPJ, index_BK),
+            prefix_BP=gather_prefixes(self.prefix_BP, index_BK),
+        )
 
 
 @final
