@@ -21,7 +21,7 @@ KEPT = 20
 """Campaigns of a store that are remembered."""
 
 
-class Memory:
+class RecentCampaigns:
     """What is remembered of one store."""
 
     def __init__(self, place: str) -> None:

@@ -12,7 +12,7 @@ from cicpe.cli import options
 from cicpe.cli.arguments import given, number, seed, whole
 from cicpe.cli.evaluate import stop_rule
 from cicpe.cli.output import note, print_json
-from cicpe.cli.recent_campaigns import Memory
+from cicpe.cli.recent_campaigns import RecentCampaigns
 from cicpe.cli.session_view import show_campaigns, show_log, show_next, show_status
 from cicpe.errors import InvalidInput
 
@@ -56,18 +56,18 @@ VALUES = {"ignore_unknown_options": True}
 """A negative number is no option."""
 
 
-class Desk(NamedTuple):
+class SessionCommands(NamedTuple):
     """A store and what is remembered of it."""
 
     store: "Store"
-    memory: Memory
+    recent: RecentCampaigns
 
     def record(self, campaign: str | None) -> "CampaignRecord":
         """The campaign that is meant: by name, the last one used, or the only one."""
         if campaign is not None:
             return self.store.find(campaign)
         known = self.store.campaigns()
-        last = [one for one in known if one.id == self.memory.last] or known
+        last = [one for one in known if one.id == self.recent.last] or known
         if len(last) != 1:
             names = ", ".join(one.name for one in known[-9:])
             raise InvalidInput("campaign", None, f"one of {names}" if known else "there is none yet: cicpe session new")
@@ -85,20 +85,22 @@ class Desk(NamedTuple):
 
     def status(self, record: "CampaignRecord") -> "Status":
         """What a campaign says now; without the model, where that was seen before."""
-        seen = self.memory.seen(record.id)
+        seen = self.recent.seen(record.id)
         status = seen if seen is not None and seen.version == record.version else self.open(record).session.status()
-        self.memory.remember(record.id, status)
+        self.recent.remember(record.id, status)
         return status
 
 
 @contextmanager
-def _desk(place: str | None) -> Iterator[Desk]:
+def _commands(place: str | None) -> Iterator[SessionCommands]:
     from cicpe.sessions.stores import default_store, open_store
 
     where = place or default_store()
     store = open_store(where)
     try:
-        yield Desk(store, Memory(where if "://" in where else str(Path(where).expanduser().resolve())))
+        yield SessionCommands(
+            store, RecentCampaigns(where if "://" in where else str(Path(where).expanduser().resolve()))
+        )
     finally:
         store.close()
 
@@ -128,19 +130,19 @@ def new(
     torch.set_num_threads(1)
     trained = cicpe.load(model)
     reference = str(Path(model).resolve()) if Path(model).is_dir() else model
-    with _desk(place) as desk:
+    with _commands(place) as commands:
         campaign = Campaign.new(
-            desk.store,
+            commands.store,
             trained,
             reference,
-            name=name or _free_name(desk.store, Path(model).name),
+            name=name or _free_name(commands.store, Path(model).name),
             epsilon=epsilon,
             delta=delta,
             seed=random_seed,
             stop=rule,
             context=_context(context or []) | given(noise=noise),
         )
-        _show(desk, campaign.record, campaign.session.status(), as_json)
+        _show(commands, campaign.record, campaign.session.status(), as_json)
 
 
 @session_app.command()
@@ -150,10 +152,10 @@ def ask(
     as_json: options.Json = False,
 ) -> None:
     """Show the open query: the same one until it is told. Exit code 1 if the campaign has stopped."""
-    with _desk(place) as desk:
-        record = desk.record(campaign)
-        status = desk.status(record)
-        _show(desk, record, status, as_json)
+    with _commands(place) as commands:
+        record = commands.record(campaign)
+        status = commands.status(record)
+        _show(commands, record, status, as_json)
     if status.stopped:
         raise typer.Exit(1)
 
@@ -232,11 +234,11 @@ def status(
     as_json: options.Json = False,
 ) -> None:
     """Draw what is known: confidence, the answer with its credible intervals, and the last steps."""
-    with _desk(place) as desk:
-        record = desk.record(campaign)
-        live = desk.open(record)
+    with _commands(place) as commands:
+        record = commands.record(campaign)
+        live = commands.open(record)
         now, record = live.session.status(), live.record
-        desk.memory.remember(record.id, now)
+        commands.recent.remember(record.id, now)
     if as_json:
         print_json(record.model_dump(mode="json") | now.model_dump(mode="json"))
         return
@@ -251,9 +253,9 @@ def show_events(
     as_json: options.Json = False,
 ) -> None:
     """Print everything that happened, corrections and undone entries included."""
-    with _desk(place) as desk:
-        record = desk.record(campaign)
-        events = desk.store.events(record.id)
+    with _commands(place) as commands:
+        record = commands.record(campaign)
+        events = commands.store.events(record.id)
     if as_json:
         entries = [one.model_dump(mode="json") for one in events]
         print_json({"campaign": record.name, "id": record.id, "events": entries})
@@ -272,8 +274,8 @@ def export(
     """Write one JSON document with everything: the model's hash, the settings, the log, and what follows from it."""
     from cicpe.files import write_json
 
-    with _desk(place) as desk:
-        document = desk.open(desk.record(campaign)).export()
+    with _commands(place) as commands:
+        document = commands.open(commands.record(campaign)).export()
     if out is None:
         print_json(document)
         return
@@ -290,8 +292,8 @@ def list_campaigns(
     as_json: options.Json = False,
 ) -> None:
     """List the campaigns of a store; a star marks the last one used."""
-    with _desk(place) as desk:
-        records, last = desk.store.campaigns(), desk.memory.last
+    with _commands(place) as commands:
+        records, last = commands.store.campaigns(), commands.recent.last
     if as_json:
         print_json({"campaigns": [one.model_dump(mode="json") for one in records], "last": last})
     elif records:
@@ -309,15 +311,15 @@ def _change(
     only_seen: bool = True,
 ) -> None:
     """Makes a change for the version that the user has seen, and shows what comes next."""
-    with _desk(place) as desk:
-        record = desk.record(name)
-        before = desk.memory.seen(record.id) if only_seen and version is None else None
-        campaign = desk.open(record)
+    with _commands(place) as commands:
+        record = commands.record(name)
+        before = commands.recent.seen(record.id) if only_seen and version is None else None
+        campaign = commands.open(record)
         then = len(campaign.session.log)
         change(campaign, before.version if before is not None else version)
         if not as_json:
             _say_what_happened(campaign, then)
-        _show(desk, campaign.record, campaign.session.status(), as_json)
+        _show(commands, campaign.record, campaign.session.status(), as_json)
 
 
 def _say_what_happened(campaign: "Campaign", before: int) -> None:
@@ -331,8 +333,8 @@ def _say_what_happened(campaign: "Campaign", before: int) -> None:
         note(f"{campaign.record.name}: {in_words(event)}{undone}")
 
 
-def _show(desk: Desk, record: "CampaignRecord", status: "Status", as_json: bool) -> None:
-    desk.memory.remember(record.id, status)
+def _show(commands: SessionCommands, record: "CampaignRecord", status: "Status", as_json: bool) -> None:
+    commands.recent.remember(record.id, status)
     if as_json:
         print_json({"campaign": record.name, "id": record.id} | status.model_dump(mode="json", exclude={"history"}))
     else:

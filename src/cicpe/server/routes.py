@@ -28,7 +28,7 @@ from cicpe.server.schemas import (
     Skipping,
     Tell,
 )
-from cicpe.server.service import Desk, model_view, plot_data
+from cicpe.server.service import CampaignService, model_view, plot_data
 from cicpe.sessions.campaign import Campaign
 from cicpe.sessions.events import in_force, in_words
 from cicpe.sessions.stores import Conflict, StoredEvent
@@ -54,51 +54,51 @@ REFUSALS: dict[int | str, dict[str, Any]] = {
 }
 
 
-def make_routes(desk: Desk) -> APIRouter:
-    """The routes of a desk."""
+def make_routes(service: CampaignService) -> APIRouter:
+    """The routes that a service of campaigns answers."""
     bearer = HTTPBearer(auto_error=False, description="Needed where the server was started with a token.")
     api = APIRouter(prefix="/api", dependencies=[Depends(bearer)], responses=REFUSALS)
 
     def opened(name: str) -> Campaign:
         if not NAME.fullmatch(name):
             raise Refused(404, fault("campaign", name, "a name or an id"))
-        return desk.open(name)
+        return service.open(name)
 
     def changed(name: str, change: Callable[[Campaign], None]) -> CampaignView:
         campaign = opened(name)
         try:
             change(campaign)
         except SessionError as error:
-            raise Refused(409, _refusal(desk, opened(name), error)) from None
-        desk.keep(campaign)
-        return desk.view(campaign)
+            raise Refused(409, _refusal(service, opened(name), error)) from None
+        service.keep(campaign)
+        return service.view(campaign)
 
     @api.get("/models")
     def models() -> Models:
         """What a campaign can be begun with."""
-        return Models(models=list(desk.models))
+        return Models(models=list(service.models))
 
     @api.get("/models/{name}")
     def model(name: Annotated[str, Path(max_length=200)]) -> ModelView:
         """What a model is for: its range of epsilon, its deltas, what it wants to know beforehand."""
-        if name not in desk.models:
-            raise Refused(404, fault("model", name, f"one of {', '.join(desk.models)}"))
-        return model_view(name, desk.model(name))
+        if name not in service.models:
+            raise Refused(404, fault("model", name, f"one of {', '.join(service.models)}"))
+        return model_view(name, service.model(name))
 
     @api.get("/campaigns")
     def campaigns() -> Campaigns:
         """Every campaign of the store, oldest first."""
-        return Campaigns(campaigns=desk.store.campaigns())
+        return Campaigns(campaigns=service.store.campaigns())
 
     @api.post("/campaigns", status_code=201)
     def create(wish: NewCampaign) -> CampaignView:
         """Begin a campaign."""
-        return desk.view(desk.begin(wish))
+        return service.view(service.begin(wish))
 
     @api.get("/campaigns/{campaign}")
     def status(campaign: CampaignName) -> CampaignView:
         """Everything that follows from a campaign's log."""
-        return desk.view(opened(campaign))
+        return service.view(opened(campaign))
 
     @api.get("/campaigns/{campaign}/ask")
     def ask(campaign: CampaignName) -> Question:
@@ -138,15 +138,15 @@ def make_routes(desk: Desk) -> APIRouter:
     @api.post("/campaigns/{campaign}/fork", status_code=201)
     def fork(campaign: CampaignName, body: Fork) -> CampaignView:
         """Another campaign with the same past."""
-        return desk.view(opened(campaign).fork(body.name))
+        return service.view(opened(campaign).fork(body.name))
 
     @api.get("/campaigns/{campaign}/log")
     def log(campaign: CampaignName) -> CampaignLog:
         """Everything that happened, corrections and undone entries included."""
         if not NAME.fullmatch(campaign):
             raise Refused(404, fault("campaign", campaign, "a name or an id"))
-        record = desk.store.find(campaign)
-        stored = desk.store.events(record.id)
+        record = service.store.find(campaign)
+        stored = service.store.events(record.id)
         return CampaignLog(campaign=record, events=_entries(stored, set(in_force(one.event for one in stored))))
 
     @api.get("/campaigns/{campaign}/plot")
@@ -164,10 +164,10 @@ def make_routes(desk: Desk) -> APIRouter:
     return api
 
 
-def _refusal(desk: Desk, campaign: Campaign, error: SessionError) -> Fault:
+def _refusal(service: CampaignService, campaign: Campaign, error: SessionError) -> Fault:
     """What is there now, for someone who thought otherwise."""
     refusal = fault("campaign", campaign.record.name, "what its state allows", str(error))
-    now: dict[str, Any] = {"now": desk.view(campaign)}
+    now: dict[str, Any] = {"now": service.view(campaign)}
     if isinstance(error, Conflict):
         counts = set(in_force(campaign.session.log))
         now |= {"expected_version": error.expected, "since": _entries(error.since, counts)}

@@ -105,7 +105,7 @@ class Limits(_Body):
     high: float
 
 
-class Setting(_Body):
+class CampaignSetting(_Body):
     """What stays the same in a campaign: its spaces and its goal."""
 
     query: list[Limits]
@@ -128,7 +128,7 @@ class CampaignView(_Body):
     """A campaign and everything that follows from its log."""
 
     campaign: CampaignRecord
-    setting: Setting
+    setting: CampaignSetting
     status: Status
 
 

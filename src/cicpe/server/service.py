@@ -15,13 +15,13 @@ from cicpe.errors import InvalidInput, ModelError
 from cicpe.model.model import Model
 from cicpe.server.schemas import (
     BeliefThen,
+    CampaignSetting,
     CampaignView,
     ContextRange,
     Limits,
     ModelView,
     NewCampaign,
     PlotData,
-    Setting,
 )
 from cicpe.sessions.campaign import Campaign
 from cicpe.sessions.session import Session
@@ -38,11 +38,11 @@ class Held(NamedTuple):
     """A campaign that was opened before, as it was then."""
 
     session: Session
-    setting: Setting
+    setting: CampaignSetting
 
 
 @final
-class Desk:
+class CampaignService:
     """A store, the models that campaigns may be begun with, and what was opened lately. Safe for threads.
 
     Only the zoo and the folders named here can be begun with: a model's folder may name code of its own, so which
@@ -103,7 +103,7 @@ class Desk:
         setting = held.setting if held is not None else self._settled(campaign)
         return CampaignView(campaign=campaign.record, setting=setting, status=campaign.session.status())
 
-    def _settled(self, campaign: Campaign) -> Setting:
+    def _settled(self, campaign: Campaign) -> CampaignSetting:
         return _setting(self._load(campaign.record.model), campaign.record, campaign.session)
 
     def _opened(self, record: CampaignRecord) -> Campaign:
@@ -152,13 +152,13 @@ def model_view(name: str, model: Model) -> ModelView:
     )
 
 
-def _setting(model: Model, record: CampaignRecord, session: Session) -> Setting:
+def _setting(model: Model, record: CampaignRecord, session: Session) -> CampaignSetting:
     query, answer = session.query_space, model.belief.answer_space
     agent = model.agent(record.epsilon, record.delta, record.stop)
     exact = record.stop == "confidence" and agent.stop_epsilon == record.epsilon
     threshold = float(agent.shown_threshold(torch.tensor([session.context]))[0]) if exact else 1 - record.delta
     lies = "query" if answer == query else "observation" if isinstance(answer, Interval) else None
-    return Setting(
+    return CampaignSetting(
         query=_limits(query),
         answer=_limits(answer),
         observations=session.observation_dim,
