@@ -21,10 +21,13 @@ from cicpe.errors import InvalidInput, SessionError
 from cicpe.sessions.events import Attached, Corrected, Event, Skipped, Told, Undone, in_force
 from cicpe.sessions.skipping import elsewhere
 from cicpe.sessions.status import Reason, Skip, Status, StatusStep
+from cicpe.sessions.texts import check_text
 from cicpe.sessions.values import Values, numbers
 from cicpe.spaces import Box, Interval, Space, Sphere
 
 FORMAT = "cicpe-session-1"
+SAME_PLACE = 1e-3
+"""How far, in units of the query space, a query may be from the open one and still mean it."""
 ALARMS = {
     "doubtful": " Doubtful: one history of the prior in twenty looks as odd as this one; check the last measurements.",
     "no": " Alarm: hardly any history of the prior looks like this one, so the promise may not hold; check the "
@@ -280,6 +283,12 @@ class Session:
         values = numbers("observation", observation, self.observation_dim)
         return Told(query=self._now.proposal.query[0].tolist(), observation=values)
 
+    def is_open(self, query: Values) -> bool:
+        """Whether a query is the open one, but for the digits that were not written down."""
+        place = torch.tensor(numbers("query", query, self.query_space.dim), dtype=torch.float32)
+        off = (self._now.proposal.query[0] - place).abs() / self.query_space.unit_scale
+        return not self.stopped and bool((off <= SAME_PLACE).all())
+
     def attached(self, query: Values, observation: Values) -> Attached:
         """The event of attaching, not yet taken."""
         place = numbers("query", query, self.query_space.dim)
@@ -304,9 +313,7 @@ class Session:
     def skipped(self, reason: str = "") -> Skipped:
         """The event of skipping, not yet taken."""
         self._check_open("there is no open query to skip")
-        if not isinstance(reason, str):
-            raise InvalidInput("reason", reason, "text")
-        return Skipped(query=self._now.proposal.query[0].tolist(), reason=reason)
+        return Skipped(query=self._now.proposal.query[0].tolist(), reason=check_text("reason", reason))
 
     def undone(self) -> Undone:
         """The event of undoing, not yet taken."""

@@ -4,6 +4,7 @@ import os
 from pathlib import Path
 
 from cicpe.errors import InvalidInput
+from cicpe.sessions.stores.addresses import shown
 from cicpe.sessions.stores.base import Store, StoreError
 
 POSTGRES = ("postgresql", "postgres", "postgresql+psycopg")
@@ -34,4 +35,4 @@ def open_store(place: str | Path | None = None) -> Store:
     except ModuleNotFoundError as error:
         extra = "postgres" if error.name and error.name.startswith("psycopg") else "store"
         raise StoreError(f"{error.name} is missing: install it with  pip install 'cicpe[{extra}]'") from None
-    raise InvalidInput("store", text, "a file, sqlite:///FILE, or postgresql://USER@HOST/DATABASE")
+    raise InvalidInput("store", shown(text), "a file, sqlite:///FILE, or postgresql://USER@HOST/DATABASE")

@@ -1,5 +1,6 @@
 """A store in any database that SQLAlchemy and the two tables of ``schema.py`` work on."""
 
+import json
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -14,6 +15,7 @@ from sqlalchemy.exc import IntegrityError, SQLAlchemyError
 
 from cicpe.errors import InvalidInput
 from cicpe.sessions.events import Event, read_event
+from cicpe.sessions.stores.addresses import shown, without_secrets
 from cicpe.sessions.stores.base import (
     CampaignRecord,
     Conflict,
@@ -21,16 +23,17 @@ from cicpe.sessions.stores.base import (
     StoredEvent,
     StoreError,
     check_key,
-    check_name,
 )
+from cicpe.sessions.stores.references import Reference, check_name, read_reference
 from cicpe.sessions.stores.schema import HEAD, VERSION_TABLE, campaigns, events
+from cicpe.sessions.texts import check_text, shown_text
 
 WRITES = "cicpe_writes"
 """The execution option of a transaction that will write: SQLite takes its lock at once."""
 SCHEMA_LOCK = 0x63696370
 """Number of the PostgreSQL advisory lock under which the tables are made."""
-SHORTEST = 4
-"""Letters of an id that may stand for it."""
+MOST_MODEL = 4096
+"""Letters of the reference to a model: as long as a path may be."""
 
 
 @final
@@ -40,8 +43,9 @@ class SqlStore:
     def __init__(
         self, engine: Engine, place: str, turn: Callable[[], AbstractContextManager[None]] = nullcontext
     ) -> None:
-        """``turn`` is held around every transaction that writes."""
-        self.engine, self.place, self._turn = engine, place, turn
+        """``turn`` is held around every transaction that writes. Of ``place``, no secret is ever shown."""
+        self.engine, self.place, self._turn = engine, shown(place), turn
+        self._address = place
         self._upgrade()
 
     def create(
@@ -60,13 +64,13 @@ class SqlStore:
         record = CampaignRecord(
             id=uuid.uuid4().hex,
             name=check_name(name),
-            model=model,
+            model=check_text("model", model, MOST_MODEL),
             model_sha256=model_sha256,
             epsilon=epsilon,
             delta=delta,
             seed=seed,
             stop=stop,
-            context=dict(context or {}),
+            context={check_text("context", name): value for name, value in (context or {}).items()},
             created=_now(),
             version=len(events),
         )
@@ -85,20 +89,25 @@ class SqlStore:
         return [self._record(row) for row in rows]
 
     def find(self, campaign: str) -> CampaignRecord:
-        fits = (campaigns.c.name == campaign) | (campaigns.c.id == campaign)
-        if len(campaign) >= SHORTEST:
-            fits |= campaigns.c.id.startswith(campaign.lower(), autoescape=True)
+        wanted = read_reference(campaign)
         with self._reading() as connection:
-            rows = connection.execute(sa.select(campaigns).where(fits).order_by(campaigns.c.created)).all()
+            rows = connection.execute(sa.select(campaigns).where(_fits(wanted)).order_by(campaigns.c.created)).all()
             if not rows:
                 names = connection.scalars(sa.select(campaigns.c.name).order_by(campaigns.c.created.desc()).limit(9))
                 known = ", ".join(names)
         if not rows:
             raise InvalidInput("campaign", campaign, f"one of this store: {known or 'it is empty'}")
-        exact = [row for row in rows if row.name == campaign] or rows
-        if len(exact) > 1:
-            raise InvalidInput("campaign", campaign, f"one only, not {', '.join(row.name for row in exact)}")
-        return self._record(exact[0])
+        if len(rows) > 1:
+            ways = ", ".join(f"name:{row.name} is id:{row.id}" for row in rows)
+            raise InvalidInput("campaign", campaign, f"one only, and this may mean several: {ways}")
+        return self._record(rows[0])
+
+    def get(self, campaign_id: str) -> CampaignRecord:
+        with self._reading() as connection:
+            row = connection.execute(sa.select(campaigns).where(campaigns.c.id == campaign_id)).first()
+        if row is None:
+            raise InvalidInput("campaign", campaign_id, "the id of a campaign of this store")
+        return self._record(row)
 
     def events(self, campaign_id: str, since: int = 0) -> list[StoredEvent]:
         with self._reading() as connection:
@@ -140,8 +149,27 @@ class SqlStore:
         return Conflict(row.name, expected, self._events(connection, campaign_id, max(expected, 0)), row.version)
 
     def _events(self, connection: Connection, campaign_id: str, since: int) -> list[StoredEvent]:
-        wanted = sa.select(events).where(events.c.campaign_id == campaign_id, events.c.position >= since)
-        return [self._event(row) for row in connection.execute(wanted.order_by(events.c.position))]
+        """The log and its length in one statement, so that they are of the same moment."""
+        later = (events.c.campaign_id == campaigns.c.id) & (events.c.position >= since)
+        wanted = sa.select(campaigns.c.version, campaigns.c.name, events).where(campaigns.c.id == campaign_id)
+        joined = wanted.select_from(campaigns.outerjoin(events, later)).order_by(events.c.position)
+        rows = connection.execute(joined).all()
+        found = [row for row in rows if row.position is not None]
+        if rows:
+            self._check_whole(rows[0].name, [row.position for row in found], max(since, 0), rows[0].version)
+        return [self._event(row) for row in found]
+
+    def _check_whole(self, name: str, positions: list[int], since: int, version: int) -> None:
+        """Refuses a log with a hole in it, or one that ends too early or too late."""
+        if positions == list(range(since, version)):
+            return
+        missing = sorted(set(range(since, version)) - set(positions))
+        beyond = sorted(set(positions) - set(range(since, version)))
+        what = f"entries {missing[:5]} are missing" if missing else f"entries {beyond[:5]} are there all the same"
+        raise StoreError(
+            f"the store {self.place} is damaged: campaign {name} has {version} entries, but {what}. Nothing was made "
+            "of it: `cicpe store check` lists what is damaged, `cicpe store restore` puts a backup back"
+        )
 
     def _keyed(self, connection: Connection, campaign_id: str, key: str) -> StoredEvent | None:
         wanted = sa.select(events).where(events.c.campaign_id == campaign_id, events.c.key == key)
@@ -156,7 +184,8 @@ class SqlStore:
 
     def _event(self, row: Row[Any]) -> StoredEvent:
         try:
-            return StoredEvent(position=row.position, event=read_event(row.payload), key=row.key, at=row.at)
+            event = read_event(_readable(row.payload))
+            return StoredEvent(position=row.position, event=event, key=row.key, at=row.at)
         except ValidationError as error:
             where = f"entry {row.position} of campaign {row.campaign_id}"
             raise StoreError(f"the store {self.place} holds a damaged event, {where}: {error}") from None
@@ -185,8 +214,10 @@ class SqlStore:
         except IntegrityError:
             raise
         except SQLAlchemyError as error:
-            cause = " ".join(str(getattr(error, "orig", None) or error).split())
-            raise StoreError(f"the store {self.place} failed, {outcome}. It says: {cause}") from error
+            said = without_secrets(str(getattr(error, "orig", None) or error), self._address)
+            raise StoreError(f"the store {self.place} failed, {outcome}. It says: {' '.join(said.split())}") from error
+        except json.JSONDecodeError as error:  # of a column that the driver reads as JSON
+            raise StoreError(f"the store {self.place} holds a damaged entry, {outcome}: {error}") from None
 
     # The tables.
 
@@ -224,6 +255,22 @@ def _migrate(connection: Connection) -> None:
     known = {script.revision for script in ScriptDirectory.from_config(config).walk_revisions()}
     if now is None or now in known:
         command.upgrade(config, "head")
+
+
+def _fits(wanted: Reference) -> sa.ColumnElement[bool]:
+    fits: sa.ColumnElement[bool] = sa.false()
+    if wanted.as_name is not None:
+        fits |= campaigns.c.name == wanted.as_name
+    if wanted.as_id is not None:
+        fits |= campaigns.c.id.startswith(wanted.as_id)
+    return fits
+
+
+def _readable(payload: Any) -> Any:
+    """An event as it is stored; a reason that an older version took without looking is made one that can be shown."""
+    if isinstance(payload, dict) and isinstance(payload.get("reason"), str):
+        return payload | {"reason": shown_text(payload["reason"])}
+    return payload
 
 
 def _insert(connection: Connection, campaign_id: str, stored: StoredEvent) -> None:
