@@ -83,6 +83,8 @@ class CampaignService:
         record = self.store.find(name)
         with self._lock:
             held = self._held.get(record.id)
+        if held is not None and held.session.version > record.version:
+            held = self._forget_the_future(record)
         if held is None:
             return self._opened(record)
         campaign = Campaign(self.store, record, held.session.fork())
@@ -90,6 +92,16 @@ class CampaignService:
             campaign.refresh()
             self.keep(campaign)
         return campaign
+
+    def _forget_the_future(self, record: CampaignRecord) -> Held | None:
+        """What is kept may be newer than what was just read; newer than the store it is only after a restore."""
+        now = self.store.get(record.id).version
+        with self._lock:
+            held = self._held.get(record.id)
+            if held is not None and held.session.version > now:
+                del self._held[record.id]
+                return None
+        return held
 
     def keep(self, campaign: Campaign) -> None:
         """Remembers how far a campaign has come."""

@@ -19,7 +19,7 @@ CONNECTING = 20
 ADDRESS = "postgresql://USER@HOST/DATABASE, where / and @ of a password are written %2F and %40"
 
 
-def open_postgres(url: str) -> SqlStore:
+def open_postgres(url: str, make: bool = True) -> SqlStore:
     """The store in a PostgreSQL database."""
     path = url.partition("://")[2].partition("?")[0].partition("/")[2]
     try:
@@ -39,4 +39,4 @@ def open_postgres(url: str) -> SqlStore:
             cursor.execute(f"SET idle_in_transaction_session_timeout = '{PATIENCE * 1000:.0f}ms'")
         connection.commit()
 
-    return SqlStore(engine, address.render_as_string(hide_password=False))
+    return SqlStore(engine, address.render_as_string(hide_password=False), make=make)

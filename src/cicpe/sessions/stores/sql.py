@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, final
+from typing import Any, NamedTuple, final
 
 import sqlalchemy as sa
 from pydantic import ValidationError
@@ -36,17 +36,32 @@ MOST_MODEL = 4096
 """Letters of the reference to a model: as long as a path may be."""
 
 
+class StoredCampaign(NamedTuple):
+    """A campaign and its whole log."""
+
+    record: CampaignRecord
+    events: tuple[StoredEvent, ...]
+
+
 @final
 class SqlStore:
     """Campaigns in two tables. See ``Store`` for what it promises."""
 
     def __init__(
-        self, engine: Engine, place: str, turn: Callable[[], AbstractContextManager[None]] = nullcontext
+        self,
+        engine: Engine,
+        place: str,
+        turn: Callable[[], AbstractContextManager[None]] = nullcontext,
+        file: Path | None = None,
+        make: bool = True,
     ) -> None:
-        """``turn`` is held around every transaction that writes. Of ``place``, no secret is ever shown."""
-        self.engine, self.place, self._turn = engine, shown(place), turn
+        """Opens a store, whose tables are made if missing and ``make`` says so.
+
+        ``turn`` is held around every transaction that writes. Of ``place``, no secret is ever shown.
+        """
+        self.engine, self.place, self.file, self._turn = engine, shown(place), file, turn
         self._address = place
-        self._upgrade()
+        self._upgrade(make)
 
     def create(
         self,
@@ -140,6 +155,32 @@ class SqlStore:
     def close(self) -> None:
         self.engine.dispose()
 
+    # The store as a whole, for ``moving.py``.
+
+    def campaign_ids(self) -> list[str]:
+        """Of every campaign, oldest first, however damaged it is."""
+        with self._reading() as connection:
+            return list(connection.scalars(sa.select(campaigns.c.id).order_by(campaigns.c.created, campaigns.c.id)))
+
+    def snapshot(self) -> list[StoredCampaign]:
+        """Every campaign with its log, all as they were at one moment."""
+        with self._reading() as plain:
+            level = {"isolation_level": "REPEATABLE READ"} if plain.dialect.name == "postgresql" else {}
+            connection = plain.execution_options(**level)
+            rows = connection.execute(sa.select(campaigns).order_by(campaigns.c.created, campaigns.c.id)).all()
+            return [StoredCampaign(self._record(row), tuple(self._events(connection, row.id, 0))) for row in rows]
+
+    def insert(self, whole: Sequence[StoredCampaign]) -> None:
+        """Adds campaigns as they are, with their ids, times and keys: all of them or none."""
+        try:
+            with self._writing() as connection:
+                for one in whole:
+                    connection.execute(sa.insert(campaigns).values(one.record.model_dump(mode="json")))
+                    for stored in one.events:
+                        _insert(connection, one.record.id, stored)
+        except IntegrityError:
+            raise StoreError(f"the store {self.place} has been changed by others: nothing was copied") from None
+
     # Inside.
 
     def _conflict(self, connection: Connection, campaign_id: str, expected: int) -> Exception:
@@ -221,10 +262,13 @@ class SqlStore:
 
     # The tables.
 
-    def _upgrade(self) -> None:
+    def _upgrade(self, make: bool) -> None:
         """Brings the tables up to date: at once where they are, under a lock otherwise."""
-        if self._revision() == HEAD:
+        revision = self._revision()
+        if revision == HEAD:
             return
+        if revision is None and not make:
+            raise StoreError(f"the database {self.place} is no store of campaigns; nothing was made there")
         with self._writing() as connection:
             if connection.dialect.name == "postgresql":
                 connection.execute(sa.select(sa.func.pg_advisory_xact_lock(SCHEMA_LOCK)))

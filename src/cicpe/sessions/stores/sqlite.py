@@ -31,7 +31,7 @@ def has_wal_fix(version: tuple[int, int, int]) -> bool:
     return version >= (3, 51, 3) or (3, 50, 7) <= version < (3, 51) or (3, 44, 6) <= version < (3, 45)
 
 
-def open_sqlite(file: Path) -> SqlStore:
+def open_sqlite(file: Path, make: bool = True) -> SqlStore:
     """The store in a file, which is made if it is not there."""
     path = file.resolve()
     try:
@@ -57,7 +57,7 @@ def open_sqlite(file: Path) -> SqlStore:
         writes = connection.get_execution_options().get(WRITES, False)
         connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
 
-    return SqlStore(engine, str(path), lambda: _in_turn(path.parent))
+    return SqlStore(engine, str(path), lambda: _in_turn(path.parent), path, make)
 
 
 @contextmanager
