@@ -518,6 +518,21 @@ def test_the_same_key_at_the_same_time(store: Store) -> None:
     assert two.export() == one.export()
 
 
+def test_a_twin_that_was_faster_is_no_conflict(store: Store) -> None:
+    """Sent twice at once: the second finds no key, then a newer version, which the first has just made."""
+    one, two = begin(store), reopen(store)
+    original = store.keyed
+    one.tell([1.0, 1.0], key="k", expected_version=0)
+    for named in ({"expected_version": 0}, {"step": 1}):
+        answers = iter([None])
+        store.keyed = lambda *words, answers=answers: next(answers, original(*words))  # type: ignore[method-assign, misc]
+        two.tell([1.0, 1.0], key="k", **named)  # type: ignore[arg-type]
+        two = reopen(store)
+    assert two.session.version == 1
+    with pytest.raises(Conflict):
+        two.tell([1.0, 1.0], key="other", expected_version=0)
+
+
 def test_a_store_that_fails_leaves_the_session_as_it_was(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     campaign = begin(store)
     campaign.tell([1.0, 1.0])

@@ -199,6 +199,16 @@ class Campaign:
         check_key(key)
         if key is not None and self._made_before(kind, given, key):
             return
+        try:
+            self._take_new(make, kind, given, key, expected)
+        except SessionError:
+            # The same change, sent twice at the same time, may be what has made this one impossible.
+            if key is None or not self._made_before(kind, given, key):
+                raise
+
+    def _take_new(
+        self, make: Callable[[], Event], kind: str, given: Mapping[str, Any], key: str | None, expected: int | None
+    ) -> None:
         session = self.session
         if expected is not None and expected != session.version:
             self.refresh()
