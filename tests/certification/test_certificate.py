@@ -3,6 +3,7 @@
 import json
 import math
 import shutil
+import threading
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,15 +16,18 @@ from scipy.stats import binom
 
 import cicpe
 from cicpe import zoo
+from cicpe.certification import certificate
 from cicpe.certification.certificate import (
     ALPHA_LIMIT,
     Certificate,
     append_certificate,
+    open_ledger,
     problem_sha256,
     read_ledger,
 )
 from cicpe.certification.certify import calibration_sha256, certify, certify_checkpoint, stream_seed
 from cicpe.certification.martingale import back_loaded_budgets
+from cicpe.cli.main import main
 from cicpe.errors import InvalidInput, ModelError
 from cicpe.evaluation.evaluate import evaluate_agent
 from cicpe.problems import Problem
@@ -214,6 +218,47 @@ def test_a_damaged_file_is_refused(tmp_path: Path, damage: str) -> None:
         read_ledger(path)
 
 
+def test_tests_at_once_spend_no_more_than_there_is(tmp_path: Path) -> None:
+    path, refused = tmp_path / "certificate.json", []
+
+    def test() -> None:
+        try:
+            with open_ledger(path) as ledger:
+                ledger.append(certify(CoinModel(0.97), **ASK, ledger=ledger.certificates))
+        except InvalidInput as error:
+            refused.append(error.field)
+
+    threads = [threading.Thread(target=test) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert refused == ["alpha"] * 4
+    assert [found.alpha_spent for found in read_ledger(path)] == pytest.approx([0.05, 0.1, 0.15, 0.2])
+    assert len({found.stream_seed for found in read_ledger(path)}) == 4  # no two of them played the same tasks
+    assert [file.name for file in tmp_path.iterdir()] == ["certificate.json"]
+
+
+def test_adding_at_once_loses_nothing(tmp_path: Path) -> None:
+    path, found = tmp_path / "certificate.json", certify(CoinModel(0.97), **ASK)
+    each = [found.model_copy(update={"model_sha256": f"{k:064}"}) for k in range(24)]
+    threads = [threading.Thread(target=append_certificate, args=(path, one)) for one in each]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert {one.model_sha256 for one in read_ledger(path)} == {one.model_sha256 for one in each}
+
+
+def test_more_than_there_is_cannot_be_added(tmp_path: Path) -> None:
+    path, found = tmp_path / "certificate.json", certify(CoinModel(0.97), **ASK)
+    for _ in range(4):
+        append_certificate(path, found)
+    with pytest.raises(InvalidInput, match="alpha"):
+        append_certificate(path, found)
+    assert len(read_ledger(path)) == 4
+
+
 # --- the command ------------------------------------------------------------------------------------
 
 KEYS = {"certified", "success_lower_bound", "episodes_used", "alpha", "log_martingale", "epsilon", "delta", "stop"}
@@ -260,6 +305,32 @@ def test_the_command_says_no_with_exit_code_one(run: Run, folder: Path) -> None:
     assert found["certified"] is False
     assert found["episodes_used"] == 20
     assert len(read_ledger(folder / "certificate.json")) == 1  # a test that failed has spent its alpha too
+
+
+def test_commands_at_once_spend_no_more_than_there_is(folder: Path) -> None:
+    """Four tests at 0.05 are all that there is: of six at once, two are refused and none is lost."""
+    words = ["certify", str(folder), "--epsilon", "0.2", "--delta", "0.1", "--episodes", "20", "--json"]
+    codes: list[int] = []
+    threads = [threading.Thread(target=lambda: codes.append(main(words))) for _ in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(codes) == [1, 1, 1, 1, 2, 2]
+    assert [found.alpha_spent for found in read_ledger(folder / "certificate.json")] == pytest.approx(
+        [0.05, 0.1, 0.15, 0.2]
+    )
+
+
+def test_the_command_waits_for_its_turn_and_not_for_ever(
+    run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(certificate, "PATIENCE", 0.2)
+    with open_ledger(folder / "certificate.json"):
+        code, out, err = run(folder, "--epsilon", 0.2, "--delta", 0.1, "--episodes", 20)
+    assert (code, out) == (2, "")
+    assert "is being used by another test" in err
+    assert not (folder / "certificate.json").exists()
 
 
 def test_models_of_the_zoo_are_left_alone(run: Run, tmp_path: Path) -> None:

@@ -25,6 +25,7 @@ from cicpe.cli.report import report
 from cicpe.cli.robustness import robustness
 from cicpe.cli.serve import serve
 from cicpe.cli.session import session_app
+from cicpe.cli.store import store_app
 from cicpe.cli.sweep import sweep
 from cicpe.cli.train import train
 from cicpe.cli.zoo import zoo_app
@@ -73,6 +74,7 @@ app.command()(robustness)
 app.command()(report)
 app.command()(alarm)
 app.add_typer(session_app, name="session")
+app.add_typer(store_app, name="store")
 app.command()(serve)
 app.add_typer(zoo_app, name="zoo")
 
