@@ -1,8 +1,26 @@
-"""The answer that most draws of a number agree with."""
+"""Small statistics that several packages share."""
+
+from typing import Any
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
+
+
+def sobol_points(n: int, dim: int, seed: int) -> Float[Tensor, "n dim"]:
+    """The first points of one scrambled Sobol sequence.
+
+    Args:
+        n: How many.
+        dim: Coordinates of a point.
+        seed: Seeds the scrambling.
+
+    Returns:
+        Points in [0, 1)^dim, ``n x dim``, in double precision.
+    """
+    engine: Any = torch.quasirandom.SobolEngine
+    points: Tensor = engine(dim, scramble=True, seed=seed).draw(n, dtype=torch.float64)
+    return points
 
 
 def highest_mass_interval(

@@ -189,7 +189,7 @@ def _fit_one(work: tuple[Region, FitSettings, Path]) -> Entry:
         below_limit=region.below_limit,
         box=region.box,
         lengthscale=(east, north),
-        signal=float(field.kernel.signal),
+        signal=float(field.kernel.amplitude),
         noise=float(field.noise),
         elbo=float(field.elbo[-1]),
         seconds=time.process_time() - start,

@@ -120,9 +120,9 @@ def test_gp_moments_are_those_of_a_mixture_of_gps() -> None:
     place, value = torch.tensor([0.1, 0.45, 0.8]), torch.tensor([0.3, 1.2, -0.5])
     history = History(torch.tensor([[0.1]]), place.view(1, 3, 1), value.view(1, 3, 1))
     found = agent.posterior(history)
-    x, y, grid = place.double(), value.double(), agent.place_G
+    x, y, grid = place.double(), value.double(), agent.place_G1[:, 0]
     means, seconds, logs = [], [], []
-    for scale in agent.scale_L:
+    for scale in agent.kernel_L1.lengthscale.flatten():
         cover = torch.exp(-0.5 * ((x[:, None] - x) / scale) ** 2) + 0.01 * torch.eye(3)
         cross = torch.exp(-0.5 * ((grid[:, None] - x) / scale) ** 2)
         mean = cross @ cover.inverse() @ y

@@ -3,7 +3,7 @@
 A function on the problem's grid is f = Psi w: Psi holds the leading eigenvectors of the prior's covariance, averaged
 over length scales, and beyond them lies less than the rounding of the functions themselves. Given a length scale, w
 is Gaussian, and an observation (or the average of many at one place) moves its moments by a rank-one step, so that
-the work of a step does not grow with the number of queries.
+the work of a step does not grow with the number of queries, as that of ``gp.exact`` does.
 
 Both questions are asked in the same way: the next query is the place whose value, were it known better, would explain
 most of what is open about the answer X,
@@ -23,10 +23,12 @@ from jaxtyping import Float, Int
 from torch import Generator, Tensor
 
 from cicpe.agents.base import Agent, Proposal
+from cicpe.baselines.references.gp_prior import prior_kernel
 from cicpe.errors import InvalidInput
+from cicpe.gp.exact import log_density
 from cicpe.problems import Problem
 from cicpe.problems.gp_argmax import GPArgmax
-from cicpe.problems.gp_max import GRID, LENGTHSCALE, GPMax
+from cicpe.problems.gp_max import GRID, GPMax
 from cicpe.statistics import highest_mass_interval
 
 JITTER = 1e-11
@@ -75,10 +77,8 @@ class GPPeak(Agent):
     @cached_property
     def _prior(self) -> tuple[Tensor, Tensor]:
         """Psi (grid x feature) and the covariance of w for every length scale."""
-        low, high = LENGTHSCALE
-        scale_L = low + (high - low) * (torch.arange(self.lengthscales, dtype=torch.float64) + 0.5) / self.lengthscales
-        lag = self.place_G[:, None] - self.place_G
-        kernel_LGG = torch.exp(-0.5 * (lag / scale_L[:, None, None]).square())
+        place_G1 = self.place_G[:, None]
+        kernel_LGG = prior_kernel(self.lengthscales).covariance(place_G1, place_G1)
         basis_GM = torch.linalg.eigh(kernel_LGG.mean(dim=0)).eigenvectors[:, -self.features :]
         eye = torch.eye(self.features, dtype=torch.float64)
         return basis_GM, basis_GM.mT @ kernel_LGG @ basis_GM + JITTER * eye
@@ -101,12 +101,12 @@ class GPPeak(Agent):
         gain_BLM = torch.einsum("blmn,bn->blm", belief.cover_BLMM, at_BM)
         variance_BL = torch.einsum("blm,bm->bl", gain_BLM, at_BM) + (belief.noise_B.square() / count)[:, None]
         error_BL = value_B.double()[:, None] - torch.einsum("blm,bm->bl", belief.mean_BLM, at_BM)
-        log_density = -0.5 * (error_BL.square() / variance_BL + variance_BL.log())
+        std_BL = variance_BL.sqrt()
         step_BLM = gain_BLM / variance_BL[..., None]
         return belief._replace(
             mean_BLM=belief.mean_BLM + step_BLM * error_BL[..., None],
             cover_BLMM=belief.cover_BLMM - step_BLM[..., None] * gain_BLM[..., None, :],
-            log_evidence_BL=belief.log_evidence_BL + log_density,
+            log_evidence_BL=belief.log_evidence_BL + log_density(error_BL / std_BL, std_BL),
         )
 
     def draw(self, belief: PeakState, rng: Generator) -> PeakDraws:
