@@ -8,7 +8,6 @@ ranks that p-values come from. A wrong head or a poor detector costs power, neve
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
-import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Generator, Tensor, nn
@@ -22,6 +21,7 @@ from cicpe.beliefs.network.prediction import PredictionInputs, prediction_config
 from cicpe.errors import InvalidInput
 from cicpe.problems import Problem, TaskBatch
 from cicpe.problems.shifted import shift_ranges
+from cicpe.statistics import log_grid
 
 KNOTS = 5
 NUMBERS = 2e7
@@ -220,5 +220,5 @@ def _knots(problem: Problem, knots: int) -> list[tuple[float, Problem]]:
     """The problem at several known noise levels; as it is, where there is no such range."""
     noise = getattr(problem, "noise", None)
     if tuple(problem.context_names)[:1] == ("noise",) and isinstance(noise, tuple) and 0 < noise[0] < noise[1]:
-        return [(value, problem.with_noise(value)) for value in np.geomspace(noise[0], noise[1], knots).tolist()]
+        return [(value, problem.with_noise(value)) for value in log_grid(noise[0], noise[1], knots)]
     return [(0.0, problem)]

@@ -15,7 +15,6 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from scipy.stats import beta
 from torch import Tensor
 
 from cicpe.beliefs.base import Belief
@@ -23,6 +22,7 @@ from cicpe.calibration.platt import Platt, fit_platt
 from cicpe.calibration.table import MARGIN, Calibration, Cell, Table
 from cicpe.episodes.table import EpisodeTable, record
 from cicpe.problems import Problem, TaskBatch
+from cicpe.statistics import clopper_pearson, log_grid
 
 DELTAS = (0.01, 0.02, 0.03, 0.05, 0.07, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4)
 KAPPAS = torch.sigmoid(torch.linspace(8.0, -1.0, 361))
@@ -127,7 +127,7 @@ def calibrate(
         on_progress: Told from time to time what share of the episodes is played.
     """
     began = time.perf_counter()
-    epsilons = _log_grid(*epsilon, points)
+    epsilons = log_grid(*epsilon, points)
     study = CalibrationRun(belief, problem, epsilons, minimum_time, chunk)
     scale = _best_scale(study, scales, seed + 1)
     if seconds is not None:
@@ -196,7 +196,7 @@ def _bellman_table(
     """The Bellman rule's costs; all null where the core does not value queries."""
     if cost is None:
         return ()
-    costs, some = _log_grid(*cost, COSTS), _for_bellman(episodes, cost, knots)
+    costs, some = log_grid(*cost, COSTS), _for_bellman(episodes, cost, knots)
     return tuple(
         tuple(
             choose_cells(
@@ -228,7 +228,7 @@ def choose_cells(success: Tensor, stops: list[Tensor], thresholds: Tensor, alpha
     queries = [float(stop.float().mean()) for stop in stops]
     n = len(success)
     accuracy = correct / n
-    bound = np.where(correct > 0, beta.ppf(alpha, np.maximum(correct, 1), n - correct + 1), 0.0)
+    bound, _ = clopper_pearson(correct, n, alpha)
     cells: list[Cell | None] = []
     for delta in DELTAS:
         failed = np.nonzero(bound < 1 - (1 - MARGIN) * delta)[0]
@@ -274,7 +274,7 @@ def _by_knot(
     problem = study.problem
     noise = getattr(problem, "noise", None)
     if tuple(problem.context_names)[:1] == ("noise",) and isinstance(noise, tuple) and 0 < noise[0] < noise[1]:
-        values = _log_grid(noise[0], noise[1], knots)
+        values = log_grid(noise[0], noise[1], knots)
         each = max(1, episodes // knots)
         return [
             (value, study.play(each, seed + 10 * i, scale, costs, problem.with_noise(value)))
@@ -291,13 +291,6 @@ def _by_knot(
     middles = [float(context[group, 0].median()) for group in groups]
     values = (low, *middles[1:-1], high)
     return [(value, records.select(group)) for value, group in zip(values, groups, strict=True)]
-
-
-def _log_grid(low: float, high: float, points: int) -> tuple[float, ...]:
-    if low == high:
-        return (low,)
-    grid = np.exp(np.linspace(math.log(low), math.log(high), points))
-    return (low, *map(float, grid[1:-1]), high)
 
 
 def _first_true(hit: Tensor) -> Tensor:

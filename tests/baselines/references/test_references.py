@@ -21,7 +21,6 @@ from cicpe.problems import Problem, TaskBatch
 from cicpe.problems.best_arm import BestArm
 from cicpe.problems.binary_search import BinarySearch
 from cicpe.problems.gp_max import GPMax
-from cicpe.statistics import highest_mass_interval
 from cicpe.testing.agents import check_agent
 
 AGENTS: dict[str, tuple[Problem, Agent]] = {
@@ -142,13 +141,6 @@ def test_gp_paths_pass_near_precise_observations() -> None:
     agent = GPGrid(GPMax(1, 0.001), 0.2, 10, lengthscales=3, points=64, paths=16)
     history = History(torch.tensor([[0.001]]), torch.tensor([[[0.25], [0.75]]]), torch.tensor([[[1.5], [0.0]]]))
     assert float(agent.posterior(history).maximum_BK.min()) > 1.49
-
-
-def test_best_window_by_hand() -> None:
-    value, weight = torch.tensor([[0.0, 1.0, 1.3, 5.0]]), torch.tensor([[0.3, 0.25, 0.25, 0.2]])
-    answer, confidence = highest_mass_interval(value, weight, 0.2)
-    assert float(answer[0]) == pytest.approx(1.15)
-    assert float(confidence[0]) == pytest.approx(0.5)
 
 
 def believed(loss: torch.Tensor, confidence: torch.Tensor) -> Beliefs:
