@@ -2,6 +2,7 @@
 
 import importlib
 from abc import abstractmethod
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import torch
@@ -18,7 +19,7 @@ CLEAR = 0.2
 
 
 class History(NamedTuple):
-    """Everything that was seen: T queries and observations an episode."""
+    """Everything that was seen: T queries and observations per episode."""
 
     context_BC: Float[Tensor, "batch context"]
     query_BTQ: Float[Tensor, "batch step query"]
@@ -57,6 +58,19 @@ class HistoryAgent(Agent):
         return state.after(query, observation)
 
 
+class Optimiser(HistoryAgent):
+    """An agent that looks for the best observation; queries lie in a box."""
+
+    def __post_init__(self) -> None:
+        require_box(self.problem)
+        assert self.sign in (-1, 1)  # a problem without an orientation is refused now, not at the first proposal
+
+    @cached_property
+    def sign(self) -> int:
+        """1 where larger observations are better, -1 where smaller ones are."""
+        return require_orientation(self.problem)
+
+
 def fixed_budget_proposal(
     query: Float[Tensor, "batch query"], recommendation: Float[Tensor, "batch answer"], done: bool
 ) -> Proposal:
@@ -92,8 +106,8 @@ def orientation(problem: Problem, tasks: int = 64, queries: int = 128) -> int | 
         return None
     rng = torch.Generator().manual_seed(0)
     rows = torch.arange(tasks).repeat_interleave(queries)
-    hidden = TaskBatch.draw(problem, tasks, rng)
-    many = hidden.select(rows)
+    drawn = TaskBatch.draw(problem, tasks, rng)
+    many = drawn.select(rows)
     query = problem.query_space.sample(len(rows), rng)
     value = many.observe(query, rng).view(tasks, queries)
     if problem.query_space == problem.answer_space:
@@ -102,7 +116,7 @@ def orientation(problem: Problem, tasks: int = 64, queries: int = 128) -> int | 
         return None if abs(larger) < CLEAR else (1 if larger > 0 else -1)
     if problem.answer_space.dim != 1:
         return None
-    high, low = (_correlation(edge, hidden.target[:, 0]) for edge in (value.amax(dim=1), value.amin(dim=1)))
+    high, low = (_correlation(edge, drawn.target[:, 0]) for edge in (value.amax(dim=1), value.amin(dim=1)))
     # A target that both edges follow (a mean, say) is neither.
     return None if abs(high - low) < CLEAR else (1 if high > low else -1)
 
@@ -115,7 +129,7 @@ def require_orientation(problem: Problem) -> int:
     """``orientation``, or an error that says why a problem has none."""
     sign = orientation(problem)
     if sign is None:
-        allowed = "a problem whose answer is the place or the height of its best observation (one number a query)"
+        allowed = "a problem whose answer is the place or the height of its best observation (one number per query)"
         raise InvalidInput("problem", type(problem).__name__, allowed)
     return sign
 
@@ -137,6 +151,6 @@ def extra(module: str) -> Any:
 
 
 def seeds(count: int, rng: Generator) -> list[int]:
-    """Seeds for generators that are not PyTorch's, one an episode."""
-    drawn: list[int] = torch.randint(0, 2**31 - 1, (count,), generator=rng).tolist()
-    return drawn
+    """Seeds for generators that are not PyTorch's, one per episode."""
+    numbers: list[int] = torch.randint(0, 2**31 - 1, (count,), generator=rng).tolist()
+    return numbers
