@@ -13,7 +13,7 @@ from torch import Generator, Tensor
 from cicpe.agents.base import Agent
 from cicpe.baselines import base
 from cicpe.baselines.base import History, best_observed, orientation
-from cicpe.baselines.catalogue import METHODS, Setting
+from cicpe.baselines.catalogue import METHODS, ComparisonSetting
 from cicpe.baselines.gp_model import to_cube
 from cicpe.baselines.max_value import UniformBins, UniformTop
 from cicpe.baselines.published import published
@@ -65,7 +65,7 @@ class Decoy(Bowl):
 
 
 def made(name: str, problem: Problem, budget: int = 7, epsilon: float = 0.2) -> Agent:
-    return METHODS[name].make(Setting(problem, epsilon, 0.1, budget))
+    return METHODS[name].make(ComparisonSetting(problem, epsilon, 0.1, budget))
 
 
 @pytest.mark.parametrize("name", ["tpe", "cma-es", "gp-logei", "gp-ucb", "regret-bounds"])

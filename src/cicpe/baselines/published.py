@@ -18,7 +18,7 @@ class Figures(NamedTuple):
     queries: float | None
 
 
-class Cell(NamedTuple):
+class PublishedCell(NamedTuple):
     """One (problem, dimension, epsilon, noise) at delta = 0.1."""
 
     methods: Mapping[str, Figures]
@@ -36,11 +36,11 @@ def _cells() -> tuple[dict[str, Any], ...]:
     return tuple(json.loads((Path(__file__).parent / "published.json").read_text(encoding="utf-8"))["cells"])
 
 
-def published(problem: str, dim: int, epsilon: float, noise: float) -> Cell | None:
+def published(problem: str, dim: int, epsilon: float, noise: float) -> PublishedCell | None:
     """The cell with these settings, where there is one."""
     for cell in _cells():
         same = (cell["problem"], cell["dim"]) == (problem, dim)
         if same and math.isclose(cell["epsilon"], epsilon) and math.isclose(cell["noise"], noise):
             figures = {name: Figures(f.get("accuracy"), f.get("queries")) for name, f in cell["methods"].items()}
-            return Cell(figures, cell["reference_queries"])
+            return PublishedCell(figures, cell["reference_queries"])
     return None

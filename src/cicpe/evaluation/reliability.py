@@ -22,7 +22,7 @@ class Curve(NamedTuple):
     high: Floats
 
 
-class Reliability(NamedTuple):
+class ReliabilityBins(NamedTuple):
     """Confidence beside accuracy, in bins of the confidence; bins that are empty are left out."""
 
     confidence: Floats
@@ -46,7 +46,7 @@ def spread(beliefs: Beliefs) -> Curve:
     return Curve(middle, low, high)
 
 
-def reliability(beliefs: Beliefs, epsilon: float, seed: int, bins: int = 10) -> Reliability:
+def reliability(beliefs: Beliefs, epsilon: float, seed: int, bins: int = 10) -> ReliabilityBins:
     """Confidence and success of every episode after a random number of queries: one pair each, so independent."""
     episodes, prefixes = beliefs.loss_BT.shape
     rng = torch.Generator().manual_seed(seed)
@@ -59,4 +59,4 @@ def reliability(beliefs: Beliefs, epsilon: float, seed: int, bins: int = 10) -> 
     correct = np.bincount(place, weights=right, minlength=bins)[some]
     mean = np.bincount(place, weights=confidence, minlength=bins)[some] / count[some]
     low, high = clopper_pearson(correct, count[some])
-    return Reliability(mean, correct / count[some], low, high, count[some].astype(np.float64))
+    return ReliabilityBins(mean, correct / count[some], low, high, count[some].astype(np.float64))

@@ -10,8 +10,8 @@ from cicpe import zoo
 from cicpe.agents.base import Agent
 from cicpe.agents.belief_agent import BeliefAgent
 from cicpe.api import load
-from cicpe.baselines.catalogue import METHODS, Setting
-from cicpe.baselines.published import Cell, Figures, published
+from cicpe.baselines.catalogue import METHODS, ComparisonSetting
+from cicpe.baselines.published import Figures, PublishedCell, published
 from cicpe.baselines.wrappers import RandomQueries, StopAt
 from cicpe.calibration.any_agent import choose_threshold
 from cicpe.episodes.table import record_beliefs
@@ -120,7 +120,7 @@ def compare(
         rows.append(Row(name, common.play(agent, epsilon, tasks), cell.best, None))
     best = min(rows, key=lambda row: row.played.mean_queries.value, default=None)
     budget, origin = _budget(budget, best, cell)
-    setting = Setting(problem, epsilon, delta, budget)
+    setting = ComparisonSetting(problem, epsilon, delta, budget)
     rows = rows if OURS in wanted else []
     if RANDOM in wanted and best is None:
         left_out[RANDOM] = left_out[OURS]
@@ -150,7 +150,7 @@ def _add(
     name: str,
     agent: Agent,
     common: CommonTasks,
-    setting: Setting,
+    setting: ComparisonSetting,
     ours: Row | None,
     paper: Figures | None,
     calibration: int,
@@ -178,12 +178,12 @@ def _add(
     rows.append(Row(name, played, paper or Figures(None, None), versus))
 
 
-def _published(problem: Problem, epsilon: float) -> Cell:
+def _published(problem: Problem, epsilon: float) -> PublishedCell:
     spec = spec_of(problem)
     noise = spec.options.get("noise")
     level = noise[1] if isinstance(noise, tuple | list) else noise
     found = published(spec.name, problem.query_space.dim, epsilon, level) if isinstance(level, float) else None
-    return found or Cell({}, None)
+    return found or PublishedCell({}, None)
 
 
 def _ours(hidden: TaskBatch, epsilon: float, delta: float, left_out: dict[str, str]) -> dict[str, BeliefAgent]:
@@ -226,7 +226,7 @@ def _agent(model: Model, hidden: TaskBatch, epsilon: float, delta: float) -> Bel
     return model.agent(epsilon, delta)
 
 
-def _budget(given: int | None, ours: Row | None, cell: Cell) -> tuple[int, str]:
+def _budget(given: int | None, ours: Row | None, cell: PublishedCell) -> tuple[int, str]:
     """The budget of methods that cannot stop, and where it comes from."""
     if given is not None:
         return given, "as given"
