@@ -24,7 +24,7 @@ from cicpe.calibration.table import Calibration, StopName
 from cicpe.calibration.thresholds import calibrate, pilot
 from cicpe.certification.certificate import LEDGER, append_certificate
 from cicpe.certification.checkpoints import CertificationTarget, CheckpointCertifier
-from cicpe.errors import InvalidInput
+from cicpe.errors import InvalidInput, allowed_by
 from cicpe.evaluation.evaluate import Evaluation, evaluate_agent
 from cicpe.gp.mixture import fit_gp_mixture
 from cicpe.model.model import Description, Model, network_belief
@@ -124,7 +124,7 @@ def train(
     if not isinstance(config, TrainingConfig):
         if certify_every is not None:
             raise InvalidInput(
-                "certify_every", certify_every, "none with particles or functions: nothing is trained; use certify"
+                "certify_every", certify_every, "left out with particles or functions: nothing is trained; use certify"
             )
         made = _fitted(problem, config, budget, seed)
         inspector = None
@@ -328,7 +328,7 @@ def _configured(
     except ValidationError as error:
         fault = error.errors()[0]
         field, value = ("settings", changes) if not fault["loc"] else (".".join(map(str, fault["loc"])), fault["input"])
-        allowed = fault["msg"]
+        allowed = allowed_by(fault["msg"])
         if fault["type"] == "extra_forbidden" and len(fault["loc"]) == 1:
             allowed = f"a setting of this recipe ({', '.join(type(config).model_fields)}), or another recipe"
         raise InvalidInput(field, value, allowed) from None

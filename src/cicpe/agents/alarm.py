@@ -67,7 +67,7 @@ class AlarmConfig(Config):
     @model_validator(mode="after")
     def _sizes(self) -> "AlarmConfig":
         if list(self.knots) != sorted(self.knots):
-            raise ValueError(f"knots = {self.knots}: needs numbers that rise")
+            raise ValueError(f"knots must be numbers that rise; got {self.knots}")
         sees = self.foresight
         inputs = 0 if sees is None else sees.features + 2 * sees.entries // sees.channels
         if self.inputs != inputs or (sees is not None and sees.entries != self.entries):

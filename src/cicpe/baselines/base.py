@@ -74,7 +74,16 @@ class Optimiser(HistoryAgent):
 def fixed_budget_proposal(
     query: Float[Tensor, "batch query"], recommendation: Float[Tensor, "batch answer"], done: bool
 ) -> Proposal:
-    """A proposal of a method that knows neither confidence nor spread: both are zero, it makes no claim."""
+    """A proposal of a method that knows neither confidence nor spread: both are zero, it makes no claim.
+
+    Args:
+        query: The next query of every episode.
+        recommendation: The answer of every episode.
+        done: Whether the budget is spent.
+
+    Returns:
+        The proposal.
+    """
     batch = len(query)
     stop = torch.full((batch,), done)
     return Proposal(query, stop, recommendation, torch.zeros(batch), torch.zeros_like(recommendation))
@@ -86,7 +95,16 @@ def middle(space: Space, batch: int) -> Float[Tensor, "batch dim"]:
 
 
 def best_observed(problem: Problem, history: History, sign: int) -> Float[Tensor, "batch answer"]:
-    """The query with the best observation; where the answer is a value, that observation."""
+    """The query with the best observation; where the answer is a value, that observation.
+
+    Args:
+        problem: Its spaces say which of the two is the answer.
+        history: Of a batch of episodes.
+        sign: 1 where larger observations are better, -1 where smaller ones are.
+
+    Returns:
+        An answer per episode; the middle of the space before the first observation.
+    """
     if history.steps == 0:
         return middle(problem.answer_space, len(history.query_BTQ))
     value, place = (sign * history.observation_BTY[..., 0]).max(dim=1)
@@ -101,6 +119,14 @@ def orientation(problem: Problem, tasks: int = 64, queries: int = 128) -> int | 
     Where queries are answers, observations of the target are compared with those of random queries: how often is the
     target's the larger one? (How observations go with the loss elsewhere says less: a field may have many peaks.)
     Where the answer is one number, the extreme observations are correlated with the target.
+
+    Args:
+        problem: Draws the tasks of the pilot.
+        tasks: How many.
+        queries: Random queries per task.
+
+    Returns:
+        1, -1 or None.
     """
     if problem.observation_dim != 1:
         return None
@@ -129,7 +155,7 @@ def require_orientation(problem: Problem) -> int:
     """``orientation``, or an error that says why a problem has none."""
     sign = orientation(problem)
     if sign is None:
-        allowed = "a problem whose answer is the place or the height of its best observation (one number per query)"
+        allowed = "one whose answer is the place or the height of its best observation (one number per query)"
         raise InvalidInput("problem", type(problem).__name__, allowed)
     return sign
 
@@ -137,7 +163,7 @@ def require_orientation(problem: Problem) -> int:
 def require_box(problem: Problem) -> None:
     """Refuses queries that are not bounded coordinate by coordinate."""
     if not isinstance(problem.query_space, Box | Interval):
-        raise InvalidInput("problem", type(problem).__name__, "a problem whose queries lie in a box")
+        raise InvalidInput("problem", type(problem).__name__, "one whose queries lie in a box")
 
 
 def extra(module: str) -> Any:
@@ -146,7 +172,7 @@ def extra(module: str) -> Any:
         return importlib.import_module(module)
     except ImportError:
         package = module.split(".")[0]
-        allowed = "an installed package; it comes with the extra: pip install 'cicpe[baselines]'"
+        allowed = "installed; it comes with the extra: pip install 'cicpe[baselines]'"
         raise InvalidInput("package", package, allowed) from None
 
 

@@ -59,7 +59,7 @@ class Method(NamedTuple):
 def _tbal(setting: ComparisonSetting) -> Agent:
     plan = plan_for(setting.problem, setting.epsilon, setting.delta)
     if plan.queries > PLAYABLE:
-        allowed = f"a plan of at most {PLAYABLE:,} queries; this one has {plan.queries:.2g}"
+        allowed = f"large enough for a plan of at most {PLAYABLE:,} queries; this one has {plan.queries:.2g}"
         raise InvalidInput("epsilon", setting.epsilon, allowed)
     return TBAL(plan)
 
@@ -72,7 +72,7 @@ def _argmax(setting: ComparisonSetting) -> Agent:
 
 def _particles(setting: ComparisonSetting) -> Agent:
     if isinstance(setting.problem, BinarySearch):
-        raise InvalidInput("problem", "binary-search", "a problem without a closed-form posterior")
+        raise InvalidInput("problem", "binary-search", "one without a closed-form posterior")
     belief = ParticleBelief(setting.problem, min(setting.limit, 2 * setting.budget), aim=setting.epsilon)
     never = ConfidenceStop(lambda context: torch.full((len(context),), math.inf))
     return BeliefAgent(belief, never, setting.epsilon, setting.epsilon)

@@ -19,7 +19,7 @@ TOP = 0.05
 
 def _require_value(problem: Problem) -> None:
     if problem.answer_space.dim != 1 or problem.answer_space == problem.query_space:
-        raise InvalidInput("problem", type(problem).__name__, "a problem whose answer is the best value")
+        raise InvalidInput("problem", type(problem).__name__, "one whose answer is the best value")
 
 
 @final

@@ -12,14 +12,14 @@ OURS = "C-ICPE-"
 
 
 class Figures(NamedTuple):
-    """One method in one cell; None where the paper gives no number."""
+    """What one method reaches in one cell; None where the paper gives no number."""
 
     accuracy: float | None
     queries: float | None
 
 
 class PublishedCell(NamedTuple):
-    """One (problem, dimension, epsilon, noise) at delta = 0.1."""
+    """The figures of one problem, dimension, epsilon and noise level, at delta = 0.1."""
 
     methods: Mapping[str, Figures]
     reference_queries: float | None
@@ -37,7 +37,17 @@ def _cells() -> tuple[dict[str, Any], ...]:
 
 
 def published(problem: str, dim: int, epsilon: float, noise: float) -> PublishedCell | None:
-    """The cell with these settings, where there is one."""
+    """What was published of a cell.
+
+    Args:
+        problem: The family's name.
+        dim: Its dimension.
+        epsilon: The tolerance.
+        noise: The noise level.
+
+    Returns:
+        The cell at delta = 0.1; None where there is none.
+    """
     for cell in _cells():
         same = (cell["problem"], cell["dim"]) == (problem, dim)
         if same and math.isclose(cell["epsilon"], epsilon) and math.isclose(cell["noise"], noise):

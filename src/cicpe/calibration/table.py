@@ -63,7 +63,8 @@ class Calibration(Config):
         for name in ("epsilons", "deltas", "knots"):
             values = getattr(self, name)
             if list(values) != sorted(values) or (name != "knots" and values[0] <= 0):
-                raise ValueError(f"{name} = {values}: needs numbers that rise" + " from above zero" * (name != "knots"))
+                above = "" if name == "knots" else " from above zero"
+                raise ValueError(f"{name} must be numbers that rise{above}; got {values}")
         shape = len(self.knots), len(self.epsilons), len(self.deltas)
         for name in ("confidence", "bellman"):
             table = getattr(self, name)
@@ -102,7 +103,9 @@ class Calibration(Config):
         """
         low, high = self.epsilons[0], self.epsilons[-1]
         if not low * (1 - 1e-6) <= epsilon <= high * (1 + 1e-6):
-            raise InvalidInput("epsilon", epsilon, f"{low:g} to {high:g}, the range that this model was trained for")
+            raise InvalidInput(
+                "epsilon", epsilon, f"from {low:g} to {high:g}, the range that this model was trained for"
+            )
         return max(value for value in self.epsilons if value <= epsilon * (1 + 1e-6))
 
     def threshold(self, stop: StopName, epsilon: float, delta: float, sharing: Generator | None = None) -> Threshold:

@@ -86,7 +86,16 @@ class RandomField(NamedTuple):
 
 
 def elbo(field: RandomField, place: Float[Tensor, "n 2"], value: Float[Tensor, " n"]) -> Float[Tensor, ""]:
-    """The evidence lower bound of a field, per place."""
+    """The evidence lower bound of a field.
+
+    Args:
+        field: Kernel, noise and posterior of the inducing values.
+        place: Where samples were taken.
+        value: What they are, in standard scores.
+
+    Returns:
+        The bound per place.
+    """
     mean, variance = field.posterior(place)
     noise = field.noise**2
     expected = -0.5 * torch.log(2 * math.pi * noise) - 0.5 * ((value - mean).square() + variance) / noise
@@ -96,7 +105,16 @@ def elbo(field: RandomField, place: Float[Tensor, "n 2"], value: Float[Tensor, "
 
 
 def inducing_points(place: Float[Tensor, "n 2"], most: int, seed: int) -> Float[Tensor, "m 2"]:
-    """All places where there are few of them; else the centres of ``most`` clusters (k-means)."""
+    """All places where there are few of them; else the centres of clusters (k-means).
+
+    Args:
+        place: Where samples were taken.
+        most: The most inducing points.
+        seed: Decides the starting places of k-means.
+
+    Returns:
+        At most ``most`` points.
+    """
     if len(place) <= most:
         return place.clone()
     from scipy.cluster.vq import kmeans2
@@ -106,7 +124,15 @@ def inducing_points(place: Float[Tensor, "n 2"], most: int, seed: int) -> Float[
 
 
 def fit_field(region: Region, settings: FitSettings) -> RandomField:
-    """Climbs the bound with Adam, from gpytorch's starting values. In double precision, on the calling thread."""
+    """Climbs the bound with Adam, from gpytorch's starting values, in double precision and on the calling thread.
+
+    Args:
+        region: The samples.
+        settings: How to fit.
+
+    Returns:
+        The field, with the bound at every step.
+    """
     place, value = torch.from_numpy(region.place), torch.from_numpy(region.value)
     inducing = inducing_points(place, settings.inducing, settings.seed)
     m = len(inducing)

@@ -27,7 +27,15 @@ def grid_places(side: int) -> Float[Tensor, "cells 2"]:
 
 
 def grid_mean(field: RandomField, side: int) -> Float[Tensor, "side side"]:
-    """The posterior mean; the first index is east, the second north."""
+    """The posterior mean on the grid.
+
+    Args:
+        field: A fitted field.
+        side: Grid points along a side.
+
+    Returns:
+        The first index is east, the second north.
+    """
     return (field.weights(grid_places(side)).T @ field.mean).view(side, side).float()
 
 
@@ -37,6 +45,15 @@ def grid_draws(field: RandomField, side: int, count: int, rng: Generator) -> Flo
     f(x) = g(x) + a(x)^T (v - L^-1 g(Z)) with v ~ q(v), and g a path of the prior in random Fourier features. Every
     draw has features of its own, so that the mean and the covariance of f are those of the posterior; only its law
     is not exactly Gaussian.
+
+    Args:
+        field: A fitted field.
+        side: Grid points along a side.
+        count: How many functions.
+        rng: Draws them.
+
+    Returns:
+        Every function on the grid.
     """
     weights = field.weights(grid_places(side)).T.float()
     whitener = field.whitener()
@@ -69,7 +86,18 @@ def _on_grid(frequency: Float[Tensor, "features 2"], phase: Tensor, side: int) -
 def grid_twins(
     field: RandomField, place: Float[Tensor, "n 2"], side: int, count: int, rng: Generator
 ) -> Float[Tensor, "count side side"]:
-    """Posterior means of simulated surveys, whose values were made standard scores as a real survey's are."""
+    """Posterior means of simulated surveys, whose values are turned into standard scores as a real survey's are.
+
+    Args:
+        field: A fitted field, whose prior is drawn from.
+        place: Where the simulated surveys sample.
+        side: Grid points along a side.
+        count: How many surveys.
+        rng: Draws them.
+
+    Returns:
+        Every posterior mean on the grid.
+    """
     covariance = field.kernel.covariance(place, place)
     white = torch.randn((2, len(place), count), generator=rng, dtype=torch.float64)
     value = prior_draws(covariance, white[0].mT, 1e-9).mT + field.noise * white[1]

@@ -118,7 +118,7 @@ class Problem(ABC):
     def with_noise(self, noise: float | tuple[float, float]) -> "Problem":
         """The same problem at another noise level (or range of levels)."""
         if not hasattr(self, "noise"):
-            raise InvalidInput("noise", noise, f"{type(self).__name__} has no noise setting; leave it out")
+            raise InvalidInput("noise", noise, f"left out: {type(self).__name__} has no noise setting")
         me: Any = self
         if is_dataclass(me) and "noise" in {f.name for f in fields(me)}:
             return cast(Problem, replace(cast(Any, me), noise=noise))

@@ -102,7 +102,7 @@ def compare(
     wanted = list(methods) if methods is not None else names()
     for name in wanted:
         if name not in names():
-            raise InvalidInput("methods", name, f"of {', '.join(names())}, or all")
+            raise InvalidInput("methods", name, f"one of {', '.join(names())}, or all")
     for field, value in (("tasks", tasks), ("trajectories", trajectories), ("budget", budget)):
         if value is not None and value < 1:
             raise InvalidInput(field, value, "a whole number of at least 1")
@@ -133,14 +133,14 @@ def compare(
         try:
             made = method.make(setting)
         except InvalidInput as error:
-            left_out[name] = f"needs {error.allowed}"
+            left_out[name] = f"{error.field} must be {error.allowed}"
             continue
         some = tasks if method.tasks is None or all_tasks else min(tasks, method.tasks)
         paper = cell.methods.get(method.published or "")
         _add(rows, name, made, common, setting, best, paper, method.calibration, some, left_out, follow)
     if not rows:
         why = "; ".join(f"{name} {reason}" for name, reason in left_out.items())
-        raise InvalidInput("methods", ", ".join(wanted), f"one that applies to this problem ({why})")
+        raise InvalidInput("methods", ", ".join(wanted), f"some that apply to this problem ({why})")
     asked = {name: why for name, why in left_out.items() if name not in names() or name in wanted}
     return Comparison(rows, budget, origin, asked, cell.reference_queries)
 

@@ -95,7 +95,17 @@ class GPPeak(Agent):
         return self.average(state, (query[:, 0] * (GRID[1] - 1)).round().long(), observation[:, 0], 1)
 
     def average(self, belief: PeakState, place_B: Int[Tensor, " batch"], value_B: Tensor, count: int) -> PeakState:
-        """The belief after the average of ``count`` observations at one place of the grid each."""
+        """The belief after the average of ``count`` observations at one place of the grid each.
+
+        Args:
+            belief: Of every episode.
+            place_B: Indices into the grid.
+            value_B: The averages.
+            count: Observations in each.
+
+        Returns:
+            The belief of every episode afterwards.
+        """
         basis_GM, _ = self._prior
         at_BM = basis_GM[place_B]
         gain_BLM = torch.einsum("blmn,bn->blm", belief.cover_BLMM, at_BM)
@@ -110,7 +120,15 @@ class GPPeak(Agent):
         )
 
     def draw(self, belief: PeakState, rng: Generator) -> PeakDraws:
-        """Functions from the posterior; each draws its length scale first."""
+        """Functions from the posterior; each draws its length scale first.
+
+        Args:
+            belief: Of every episode.
+            rng: Draws them.
+
+        Returns:
+            Functions on the grid, and the answer of each.
+        """
         basis_GM, _ = self._prior
         batch, scales = belief.log_evidence_BL.shape
         weight_BL = torch.softmax(belief.log_evidence_BL, dim=1)
@@ -132,7 +150,16 @@ class GPPeak(Agent):
         return PeakDraws(value_BSG, answer)
 
     def best_query(self, belief: PeakState, draws: PeakDraws, count: int) -> Int[Tensor, " batch"]:
-        """The place of the grid whose value, averaged over ``count`` observations, explains most of the answer."""
+        """The place of the grid whose value, averaged over ``count`` observations, explains most of the answer.
+
+        Args:
+            belief: Of every episode.
+            draws: Functions from it.
+            count: Observations that the next query stands for.
+
+        Returns:
+            An index into the grid for every episode.
+        """
         centred_BSG = draws.value_BSG - draws.value_BSG.mean(dim=1, keepdim=True)
         open_BS = draws.answer_BS - draws.answer_BS.mean(dim=1, keepdim=True)
         together_BG = torch.einsum("bs,bsg->bg", open_BS, centred_BSG)
@@ -141,7 +168,15 @@ class GPPeak(Agent):
         return (together_BG.square() / (alone_BG + noise_B[:, None]).clamp_min(1e-30)).argmax(dim=1)
 
     def answer(self, draws: PeakDraws, epsilon: float) -> tuple[Tensor, Tensor]:
-        """The answer that most draws are within epsilon of, and their share."""
+        """The answer that most draws are within epsilon of.
+
+        Args:
+            draws: Functions from the posterior.
+            epsilon: How near is near enough.
+
+        Returns:
+            The answers, and the share of the draws that are near.
+        """
         even = torch.full_like(draws.answer_BS, 1 / self.draws)
         return highest_mass_interval(draws.answer_BS, even, epsilon)
 
@@ -159,7 +194,7 @@ class GPPeak(Agent):
 
 
 def batch_sizes(most: float, share: float = 0.25) -> list[int]:
-    """Queries of every round up to ``most`` in all: one, and later a share of all before, at one place a round."""
+    """Queries of every round up to ``most`` in all: one, and later a share of all before, at one place per round."""
     sizes, total = [], 0
     while total < most:
         sizes.append(max(1, math.floor(share * total)))

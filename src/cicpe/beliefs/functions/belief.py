@@ -1,7 +1,7 @@
 """A belief over functions, without training: where is the peak, or how high is it?
 
-For problems with one number an observation, few query dimensions, and a target that is the place of the largest value
-(or that value). The belief is a mixture of Gaussian processes that the family's tasks look like (``processes.py``).
+For problems with one number per observation, few query dimensions, and a target that is the place of the largest value
+(or that value). The belief is a mixture of Gaussian processes that the family's tasks look like (``gp.mixture``).
 The functions that the history allows are drawn on a lattice, by Matheron's rule: a draw from the prior, moved by what
 it gets wrong,
 
@@ -35,7 +35,7 @@ from cicpe.spaces import Space
 from cicpe.statistics import highest_mass_interval
 
 CHUNK = 16
-"""Episodes that are looked at together: more, and their functions leave the processor's cache."""
+"""Episodes that are assessed together: with more, their functions leave the processor's cache."""
 PAIRS = 16
 """Pairs of an episode and a kind whose covariances with the lattice are held at once."""
 AGREED = 0.1
@@ -55,7 +55,7 @@ class FunctionConfig(Config):
     loss: Literal["distance", "gap"] = "distance"
     """Distance to the target, or how far the value at the answer is below the largest."""
     functions: int = Field(default=256, ge=16)
-    """Functions drawn at every look."""
+    """Functions drawn at every assessment."""
     groups: int = Field(default=16, ge=1)
     """They are drawn in groups, each of one kind of process."""
     query: Literal["agreement", "thompson", "ucb"] = "agreement"
@@ -68,12 +68,12 @@ class FunctionConfig(Config):
     @model_validator(mode="after")
     def _groups(self) -> "FunctionConfig":
         if self.groups > self.functions:
-            raise ValueError(f"groups = {self.groups}: at most as many as functions, {self.functions}")
+            raise ValueError(f"groups must be at most functions, {self.functions}; got {self.groups}")
         return self
 
 
 class FunctionState(NamedTuple):
-    """Histories, and the posterior of every kind: the root of its covariance, and what was observed in units of it."""
+    """Histories, and what they say under every kind of process."""
 
     context_BC: Float[Tensor, "batch context"]
     place_BTQ: Float[Tensor, "batch step query"]
@@ -82,7 +82,7 @@ class FunctionState(NamedTuple):
     """The lattice points about each query, and their shares of it."""
     corner_share_BTC: Float[Tensor, "batch step corner"]
     posterior_BJ: GPPosterior
-    """Of every kind, given its own prior mean."""
+    """Of every kind, its own level subtracted: batch x kind."""
 
 
 class FunctionDraws(NamedTuple):
@@ -216,11 +216,25 @@ class FunctionBelief(Belief):
         return (p.centre + p.spread * mean_B1).float(), (p.spread * variance_B1.sqrt()).float()
 
     def shares(self, state: FunctionState) -> Float[Tensor, "batch kind"]:
-        """How probable each kind is."""
+        """How probable each kind is.
+
+        Args:
+            state: The histories.
+
+        Returns:
+            Probabilities, which sum to one over the kinds.
+        """
         return (self.mixture.log_share_J.log_softmax(dim=0) + state.posterior_BJ.log_evidence()).softmax(dim=-1)
 
     def draw(self, state: FunctionState) -> FunctionDraws:
-        """Functions from the posterior; a group of them for every part of the kinds' shares."""
+        """Functions from the posterior, a group of them for every part of the kinds' shares.
+
+        Args:
+            state: The histories.
+
+        Returns:
+            Functions on the lattice with their weights and their peaks.
+        """
         groups, each = self.config.groups, self.config.functions // self.config.groups
         share_BJ = self.shares(state)
         ladder = (torch.arange(groups, dtype=torch.float64) + 0.5) / groups

@@ -233,15 +233,19 @@ class RegressionMemory(FunctionMemory):
 
 def _check_sizes(config: RegressionConfig, dims: Dims) -> None:
     if dims.observation != 1:
-        raise InvalidInput("memory", "regression", f"a problem with scalar observations; this has {dims.observation}")
+        raise InvalidInput(
+            "memory",
+            "regression",
+            f"another one for this problem: regression needs one number per observation; it has {dims.observation}",
+        )
     gives = {"weights": dims.query, "argmax": dims.query, "maximum": 1, "none": dims.answer}[config.estimate]
     if gives != dims.answer or (config.estimate == "weights" and config.features != "linear"):
         sizes = f"query {dims.query}, answer {dims.answer}"
         raise InvalidInput(
             "estimate",
             config.estimate,
-            f"weights (linear features) and argmax where query and answer are of one size, maximum for one number, "
-            f"none for any; this problem has {sizes}",
+            f"weights (linear features) or argmax where query and answer are of one size, maximum for one number, "
+            f"or none; this problem has {sizes}",
         )
 
 
