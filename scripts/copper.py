@@ -28,7 +28,7 @@ from copper_page import BUDGETS, DELTA, EPSILONS, FIGURES, TRAJECTORIES
 import cicpe
 from cicpe.agents.base import Agent
 from cicpe.api import fit_alarm
-from cicpe.baselines.catalogue import METHODS, Setting
+from cicpe.baselines.catalogue import METHODS, ComparisonSetting
 from cicpe.data.splits import FOLDS
 from cicpe.episodes.outcomes import run_episodes
 from cicpe.episodes.table import tabulate_agent
@@ -164,7 +164,7 @@ def baselines(names: Sequence[str], trajectories: int) -> None:
             problem = region(everything, entry.name)
             began = time.process_time()
             for epsilon in EPSILONS if name == "regret-bounds" else (None,):
-                setting = Setting(everything, epsilon or 0.2, DELTA, max(BUDGETS.values()))
+                setting = ComparisonSetting(everything, epsilon or 0.2, DELTA, max(BUDGETS.values()))
                 agent = METHODS[name].make(setting)
                 row: dict[str, Any] = {"region": entry.name, "resolvable": entry.resolvable, "epsilon": epsilon}
                 if epsilon is None:

@@ -16,7 +16,7 @@ from cicpe.calibration.alarm_fit import fit_alarm as fit_alarm_to
 from cicpe.calibration.thresholds import FINE, SHORT_PILOT_EPISODES, CalibrationRequest, calibrate, pilot
 from cicpe.certification.certificate import LEDGER, append_certificate
 from cicpe.certification.checkpoints import CertificationTarget, CheckpointCertifier
-from cicpe.errors import InvalidInput
+from cicpe.errors import InvalidInput, allowed_by
 from cicpe.evaluation.evaluate import Evaluation, evaluate_agent
 from cicpe.model import Description, Model
 from cicpe.problems import Problem, TaskBatch, make_problem, spec_of
@@ -213,7 +213,7 @@ def _configured(
     except ValidationError as error:
         fault = error.errors()[0]
         field, value = ("settings", changes) if not fault["loc"] else (".".join(map(str, fault["loc"])), fault["input"])
-        allowed = fault["msg"]
+        allowed = allowed_by(fault["msg"])
         if fault["type"] == "extra_forbidden" and len(fault["loc"]) == 1:
             allowed = f"a setting of this recipe ({', '.join(type(config).model_fields)}), or another recipe"
         raise InvalidInput(field, value, allowed) from None

@@ -274,5 +274,5 @@ def test_a_broken_agent_fails(broken: type[Bisection], message: str) -> None:
 
 
 def test_one_episode_checks_nothing() -> None:
-    with pytest.raises(InvalidInput, match="n = 1"):
+    with pytest.raises(InvalidInput, match="n must be at least 2; got 1"):
         check_agent(Bisection(), EXACT, n=1)

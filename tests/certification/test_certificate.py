@@ -204,7 +204,7 @@ def test_the_file_remembers_and_refuses_when_alpha_is_spent(tmp_path: Path) -> N
         append_certificate(path, found)
         assert read_ledger(path)[-1] == found
     assert "3 earlier tests" in found.sentence
-    with pytest.raises(InvalidInput, match=r"alpha = 0\.05 is not allowed: at most 0"):
+    with pytest.raises(InvalidInput, match=r"alpha must be at most 0.*; got 0\.05"):
         certify(model, **ASK, ledger=read_ledger(path))
     # Other weights have a budget of their own.
     assert certify(replace(model, sha256="b" * 64), **ASK, ledger=read_ledger(path)).alpha_spent == ALPHA
@@ -295,7 +295,7 @@ def test_the_command_certifies_and_remembers(run: Run, folder: Path) -> None:
     assert cicpe.load(folder).sha256 == found["model_sha256"]  # the folder is still whole
     code, out, err = run(*asked, "--alpha", 0.15)
     assert (code, out) == (2, "")
-    assert "alpha = 0.15" in err
+    assert "alpha must be" in err
 
 
 def test_the_command_says_no_with_exit_code_one(run: Run, folder: Path) -> None:
@@ -347,13 +347,13 @@ def test_models_of_the_zoo_are_left_alone(run: Run, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "word"),
     [
-        ("--epsilon 0.2 --delta 0", "delta = 0"),
-        ("--epsilon 9 --delta 0.1", "epsilon = 9"),
-        ("--epsilon 0.2 --delta 0.1 --alpha 2", "alpha = 2"),
-        ("--epsilon 0.2 --delta 0.1 --episodes 0", "episodes = 0"),
-        ("--epsilon 0.2 --delta 0.1 --noise 0.4", "noise = 0.4"),
-        ("--epsilon 0.2 --delta 0.1 --stop never", "stop = 'never'"),
-        ("--epsilon 0.2 --delta 0.1 --problem best-arm", "problem = 'best-arm'"),
+        ("--epsilon 0.2 --delta 0", "delta must be"),
+        ("--epsilon 9 --delta 0.1", "epsilon must be"),
+        ("--epsilon 0.2 --delta 0.1 --alpha 2", "alpha must be"),
+        ("--epsilon 0.2 --delta 0.1 --episodes 0", "episodes must be"),
+        ("--epsilon 0.2 --delta 0.1 --noise 0.4", "noise must be"),
+        ("--epsilon 0.2 --delta 0.1 --stop never", "stop must be"),
+        ("--epsilon 0.2 --delta 0.1 --problem best-arm", "problem must be"),
         ("--epsilon 0.2", "--delta"),
     ],
 )

@@ -113,7 +113,7 @@ def test_which_campaign_is_meant(session: Run, run: Run) -> None:
     wrong = session("ask", "-c", "vanadium")
     assert (wrong.code, "titan" in wrong.err) == (2, True)
     taken = run(*NEW, "--name", "titan")
-    assert (taken.code, "name = 'titan'" in taken.err) == (2, True)
+    assert (taken.code, "name must be" in taken.err) == (2, True)
 
 
 def test_a_store_of_ones_own(run: Run, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -229,13 +229,13 @@ def test_a_log_with_a_hole_is_refused(session: Run, home: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["tell", "1"], "observation = [1.0]"),
+        (["tell", "1"], "observation must be"),
         (["tell", "1", "nan", "1", "1", "1", "1"], "observation"),
         (["tell", "1", "-inf", "1", "1", "1", "1"], "finite numbers"),
-        (["tell", "1", "up", "1", "1", "1", "1"], "observation = 'up'"),
+        (["tell", "1", "up", "1", "1", "1", "1"], "observation must be"),
         (["tell", "--jsn", "1"], "--jsn"),
         (["tell"], "VALUE"),
-        (["correct", "1", "1"], "step = 1"),
+        (["correct", "1", "1"], "step must be"),
         (["correct", "first", "1"], "not a whole number"),
         (["attach", "0,0", "1,1,1,1,1,1"], "query"),
         (["attach", "9,0,0,0,0,0", "1,1,1,1,1,1"], "query"),

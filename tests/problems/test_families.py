@@ -116,7 +116,7 @@ def test_bad_noise_is_refused(name: str, noise: Any) -> None:
     [("binary-search", 0), ("best-arm", 1), ("ackley", 0), ("ackley", 21), ("gp-max", 0), ("gp-max", 3)],
 )
 def test_bad_dimension_is_refused(name: str, dim: int) -> None:
-    with pytest.raises(InvalidInput, match=f"dim = {dim}"):
+    with pytest.raises(InvalidInput, match=f"dim must be .*; got {dim}"):
         make_problem(name, dim=dim)
 
 
@@ -633,7 +633,7 @@ def test_the_suite_keeps_the_traceback_of_the_users_own_exception() -> None:
 
 
 def test_the_suite_needs_two_tasks() -> None:
-    with pytest.raises(InvalidInput, match="n = 1"):
+    with pytest.raises(InvalidInput, match=r"n must be .*; got 1"):
         check_problem(Line(), n=1)
 
 

@@ -172,7 +172,7 @@ def test_the_command_prints_a_table(run: Run) -> None:
     done = run(*BEST_ARM, "--methods", "track-and-stop,tpe", "--episodes", "20", "--budget", "9")
     assert done.code == 0
     assert "budget of methods that cannot stop: 9 (as given)" in done.out
-    assert "tpe: needs a problem whose queries lie in a box" in done.out
+    assert "tpe: problem must be one whose queries lie in a box" in done.out
     assert "1.000" in done.out
 
 

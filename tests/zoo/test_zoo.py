@@ -159,6 +159,6 @@ def test_missing_data_are_not_the_models_fault(verify: Verify, folder: Path, mon
 
 def test_bad_input_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["zoo", "verify", "nothing-9d"]) == 2
-    assert "model = 'nothing-9d'" in capsys.readouterr().err
+    assert "model must be" in capsys.readouterr().err
     assert main(["zoo", "verify", "--episodes", "0"]) == 2
-    assert "episodes = 0" in capsys.readouterr().err
+    assert "episodes must be" in capsys.readouterr().err

@@ -77,7 +77,7 @@ class AlarmConfig(Config):
     def _sizes(self) -> "AlarmConfig":
         for values in self.context_knots:
             if not values or list(values) != sorted(values):
-                raise ValueError(f"context_knots = {values}: needs numbers that rise")
+                raise ValueError(f"context_knots must be numbers that rise; got {values}")
         sees = self.prediction
         inputs = 0 if sees is None else sees.features + 2 * sees.entries // sees.channels
         if self.inputs != inputs or (sees is not None and sees.entries != self.entries):

@@ -78,10 +78,10 @@ class Calibration(Config):
     def _tables(self) -> "Calibration":
         for name, values in (("epsilons", self.epsilons), ("deltas", self.deltas)):
             if list(values) != sorted(values) or values[0] <= 0:
-                raise ValueError(f"{name} = {values}: needs numbers that rise from above zero")
+                raise ValueError(f"{name} must be numbers that rise from above zero; got {values}")
         for values in self.context_knots:
             if not values or list(values) != sorted(values):
-                raise ValueError(f"context_knots = {values}: needs numbers that rise")
+                raise ValueError(f"context_knots must be numbers that rise; got {values}")
         shape = len(self.grid), len(self.epsilons), len(self.deltas)
         for name, table in self.rules.items():
             fits = len(table) == shape[0] and all(len(rows) == shape[1] for rows in table)
@@ -119,7 +119,9 @@ class Calibration(Config):
         """
         low, high = self.epsilons[0], self.epsilons[-1]
         if not low * (1 - 1e-6) <= epsilon <= high * (1 + 1e-6):
-            raise InvalidInput("epsilon", epsilon, f"{low:g} to {high:g}, the range that this model was trained for")
+            raise InvalidInput(
+                "epsilon", epsilon, f"from {low:g} to {high:g}, the range that this model was trained for"
+            )
         return max(value for value in self.epsilons if value <= epsilon * (1 + 1e-6))
 
     def table(self, stop: str) -> ThresholdTable:

@@ -15,7 +15,6 @@ from typing import NamedTuple, final
 
 import numpy as np
 import torch
-from scipy.stats import beta
 from torch import Tensor
 
 from cicpe.agents.stop_rules import STOP_RULES, StopRule, first_true, stop_rule
@@ -25,7 +24,7 @@ from cicpe.calibration.table import MARGIN, Calibration, Cells, ThresholdCell
 from cicpe.episodes.table import EpisodeTable, RecordSettings, tabulate
 from cicpe.problems import Problem, TaskBatch
 from cicpe.problems.context import ContextGrid, knots_per_context, rank_groups
-from cicpe.statistics import log_grid
+from cicpe.statistics import clopper_pearson, log_grid
 
 DELTAS = (0.01, 0.02, 0.03, 0.05, 0.07, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4)
 PILOT_EPISODES = 512
@@ -242,7 +241,7 @@ def choose_cells(success: Tensor, stops: Sequence[Tensor], thresholds: Tensor, a
     queries = [float(stop.float().mean()) for stop in stops]
     n = len(success)
     accuracy = correct / n
-    bound = np.where(correct > 0, beta.ppf(alpha, np.maximum(correct, 1), n - correct + 1), 0.0)
+    bound, _ = clopper_pearson(correct, n, alpha)
     cells: list[ThresholdCell | None] = []
     for delta in DELTAS:
         failed = np.nonzero(bound < 1 - (1 - MARGIN) * delta)[0]

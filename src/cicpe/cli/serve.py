@@ -70,7 +70,7 @@ def serve(
 
 def _check(port: int, token: str | None, folders: list[str]) -> None:
     if not 0 <= port < 2**16:
-        raise InvalidInput("port", port, f"0 to {2**16 - 1}")
+        raise InvalidInput("port", port, f"from 0 to {2**16 - 1}")
     if token is not None and not (
         token.isascii() and token.isprintable() and token.strip() == token and len(token) >= 8
     ):

@@ -77,7 +77,7 @@ class SessionCommands(NamedTuple):
         last = [one for one in known if one.id == self.recent.last] or known
         if len(last) != 1:
             names = ", ".join(one.name for one in known[-9:])
-            raise InvalidInput("campaign", None, f"one of {names}" if known else "there is none yet: cicpe session new")
+            raise InvalidInput("campaign", None, f"one of {names}" if known else "begun first: cicpe session new")
         return last[0]
 
     def open(self, record: "CampaignRecord") -> "Campaign":

@@ -18,7 +18,7 @@ from pydantic import BaseModel, Field, ValidationError
 
 from cicpe.cli.evaluate import measured
 from cicpe.cli.tasks import tasks_of, typed_options
-from cicpe.errors import InvalidInput
+from cicpe.errors import InvalidInput, allowed_by
 from cicpe.files import write_atomic
 from cicpe.model import load
 from cicpe.problems import make_problem
@@ -84,7 +84,7 @@ def read_sweep(path: Path) -> Sweep:
     except ValidationError as error:
         fault = error.errors()[0]
         value = None if fault["type"] == "missing" else fault["input"]
-        allowed = f"{fault['msg']}; a sweep has {', '.join(Sweep.model_fields)}"
+        allowed = f"{allowed_by(fault['msg'])}; a sweep has {', '.join(Sweep.model_fields)}"
         raise InvalidInput(".".join(map(str, fault["loc"])) or "file", value, allowed) from None
     except ValueError as error:
         raise InvalidInput("file", str(path), f"TOML, or JSON in a file that ends in .json ({error})") from None

@@ -156,4 +156,4 @@ def _json_or_text(text: str) -> Any:
 
 def _said_once(flag: str, value: object, options: dict[str, Any]) -> None:
     if value is not None and flag in options:
-        raise InvalidInput(flag, value, f"one of --{flag} and --option {flag}=..., not both")
+        raise InvalidInput(flag, value, f"set by --{flag} or --option {flag}=..., not both")

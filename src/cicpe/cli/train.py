@@ -147,14 +147,16 @@ def _check_folder(out: Path, resume: bool, overwrite: bool) -> None:
     if out.exists() and not out.is_dir():
         raise InvalidInput("out", str(out), "a folder, or a name for a new one; this is a file")
     if resume and overwrite:
-        raise InvalidInput("overwrite", True, "one of --resume and --overwrite, not both")
+        raise InvalidInput("overwrite", True, "left out with --resume")
     if resume and finished and not begun:
         raise InvalidInput("resume", str(out), "a folder with a checkpoint; this holds a finished model and none")
     if resume and not begun:
         note(f"there is no checkpoint in {out} to go on from; starting at the beginning")
     if (finished or begun) and not resume and not overwrite:
         holds = "a finished model" if finished else "the checkpoint of a run that was interrupted"
-        raise InvalidInput("out", str(out), f"it holds {holds}; add --resume or --overwrite, or choose another --out")
+        raise InvalidInput(
+            "out", str(out), f"a new folder; this one holds {holds}. Add --resume or --overwrite, or choose another"
+        )
 
 
 def _say_how_to_go_on(out: Path) -> None:

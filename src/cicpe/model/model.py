@@ -138,7 +138,7 @@ class Model:
         }
         for name, value in shape.items():
             if value != getattr(self.description, name):
-                return f"the model needs {name} {getattr(self.description, name)}, this has {value}"
+                return f"one with the model's {name}, {getattr(self.description, name)}; this has {value}"
         return None
 
     def check_contexts(self, context: Tensor) -> None:
@@ -153,7 +153,7 @@ class Model:
         low, high = self.description.context_low[i], self.description.context_high[i]
         slack = 0.01 * (high - low) + 1e-6 * abs(high)
         if not low - slack <= value <= high + slack:
-            raise InvalidInput(name, value, f"{low:g} to {high:g}, the range that this model was trained for")
+            raise InvalidInput(name, value, f"from {low:g} to {high:g}, the range that this model was trained for")
 
     def weights(self) -> bytes:
         """The weights as they are saved."""

@@ -14,6 +14,7 @@ from jaxtyping import Float, Int
 from torch import Generator, Tensor
 
 from cicpe.errors import InvalidInput
+from cicpe.statistics import log_uniform
 
 Noise = float | tuple[float, float]
 NEAR = 1e-4
@@ -32,12 +33,9 @@ def noise_range(noise: Noise, upper: float = math.inf) -> tuple[float, float]:
 def sample_noise(limits: tuple[float, float], n: int, rng: Generator) -> Float[Tensor, " n"]:
     """``n`` levels, uniform in their logarithm (in the level itself where the range starts at zero)."""
     low, high = limits
-    share = torch.rand(n, generator=rng)
-    if low == high:
-        return torch.full((n,), high)
-    if low == 0:
-        return share * high
-    return low * (high / low) ** share
+    if low == 0 or low == high:
+        return low + torch.rand(n, generator=rng) * (high - low)
+    return log_uniform(low, high, n, rng)
 
 
 class Corners(NamedTuple):

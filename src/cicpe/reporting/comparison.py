@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 from cicpe import zoo
 from cicpe.agents.base import Agent
 from cicpe.agents.belief_agent import BeliefAgent
-from cicpe.baselines.catalogue import METHODS, Setting
-from cicpe.baselines.published import Cell, Figures, published
+from cicpe.baselines.catalogue import METHODS, ComparisonSetting
+from cicpe.baselines.published import Figures, PublishedCell, published
 from cicpe.baselines.wrappers import RandomQueries, StopAt
 from cicpe.calibration.any_agent import choose_threshold
 from cicpe.episodes.table import tabulate_agent
@@ -101,7 +101,7 @@ def compare(
     wanted = list(methods) if methods is not None else names()
     for name in wanted:
         if name not in names():
-            raise InvalidInput("methods", name, f"of {', '.join(names())}, or all")
+            raise InvalidInput("methods", name, f"one of {', '.join(names())}, or all")
     for field, value in (("tasks", tasks), ("trajectories", trajectories), ("budget", budget)):
         if value is not None and value < 1:
             raise InvalidInput(field, value, "a whole number of at least 1")
@@ -119,7 +119,7 @@ def compare(
         rows.append(Row(name, common.play(agent, epsilon, tasks), cell.best, None))
     best = min(rows, key=lambda row: row.played.mean_queries.value, default=None)
     budget, origin = _budget(budget, best, cell)
-    setting = Setting(problem, epsilon, delta, budget)
+    setting = ComparisonSetting(problem, epsilon, delta, budget)
     rows = rows if OURS in wanted else []
     if RANDOM in wanted and best is None:
         left_out[RANDOM] = left_out[OURS]
@@ -132,14 +132,14 @@ def compare(
         try:
             made = method.make(setting)
         except InvalidInput as error:
-            left_out[name] = f"needs {error.allowed}"
+            left_out[name] = f"{error.field} must be {error.allowed}"
             continue
         some = tasks if method.tasks is None or all_tasks else min(tasks, method.tasks)
         paper = cell.methods.get(method.published or "")
         _add(rows, name, made, common, setting, best, paper, method.calibration, some, left_out, follow)
     if not rows:
         why = "; ".join(f"{name} {reason}" for name, reason in left_out.items())
-        raise InvalidInput("methods", ", ".join(wanted), f"one that applies to this problem ({why})")
+        raise InvalidInput("methods", ", ".join(wanted), f"some that apply to this problem ({why})")
     asked = {name: why for name, why in left_out.items() if name not in names() or name in wanted}
     return Comparison(rows, budget, origin, asked, cell.reference_queries)
 
@@ -149,7 +149,7 @@ def _add(
     name: str,
     agent: Agent,
     common: CommonTasks,
-    setting: Setting,
+    setting: ComparisonSetting,
     ours: Row | None,
     paper: Figures | None,
     calibration: int,
@@ -177,12 +177,12 @@ def _add(
     rows.append(Row(name, played, paper or Figures(None, None), versus))
 
 
-def _published(problem: Problem, epsilon: float) -> Cell:
+def _published(problem: Problem, epsilon: float) -> PublishedCell:
     spec = spec_of(problem)
     noise = spec.options.get("noise")
     level = noise[1] if isinstance(noise, tuple | list) else noise
     found = published(spec.name, problem.query_space.dim, epsilon, level) if isinstance(level, float) else None
-    return found or Cell({}, None)
+    return found or PublishedCell({}, None)
 
 
 def _ours(hidden: TaskBatch, epsilon: float, delta: float, left_out: dict[str, str]) -> dict[str, BeliefAgent]:
@@ -225,7 +225,7 @@ def _agent(model: Model, hidden: TaskBatch, epsilon: float, delta: float) -> Bel
     return model.agent(epsilon, delta)
 
 
-def _budget(given: int | None, ours: Row | None, cell: Cell) -> tuple[int, str]:
+def _budget(given: int | None, ours: Row | None, cell: PublishedCell) -> tuple[int, str]:
     """The budget of methods that cannot stop, and where it comes from."""
     if given is not None:
         return given, "as given"

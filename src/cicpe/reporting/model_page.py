@@ -10,7 +10,7 @@ from cicpe.model import Model
 from cicpe.plots.bands import plot_spread, plot_survival
 from cicpe.plots.heat import plot_robustness
 from cicpe.plots.maps import Map, plot_maps
-from cicpe.plots.methods import Method, plot_methods
+from cicpe.plots.methods import MethodRow, plot_methods
 from cicpe.plots.query_space import PathQueries, Plane, plot_paths, plot_planes
 from cicpe.plots.reliability import AtTheStop, plot_reliability
 from cicpe.plots.training import plot_training
@@ -104,7 +104,7 @@ def _accuracy(found: Measured) -> Section:
     blocks: list[Block] = [Tiles(tiles)]
     if cell is not None:
         methods = [
-            Method(
+            MethodRow(
                 "this model", "ours", result.accuracy, result.accuracy_ci, result.mean_queries, result.mean_queries_ci
             )
         ]

@@ -70,7 +70,7 @@ class CampaignService:
         names = model.description.context_names
         for name, value in wish.context.items():
             if name not in names:
-                raise InvalidInput("context", {name: value}, f"by name: {', '.join(names) or 'none'}")
+                raise InvalidInput("context", {name: value}, f"given by name: {', '.join(names) or 'none'}")
         reference = self.models[wish.model]
         settings = wish.model_dump(exclude={"model"})
         campaign = Campaign.new(self.store, model, reference, **settings)

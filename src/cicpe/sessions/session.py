@@ -307,7 +307,7 @@ class Session:
         except TypeError:
             raise InvalidInput("step", step, "a whole number") from None
         if not 1 <= number <= made:
-            raise InvalidInput("step", step, f"1 to {made}" if made else "nothing was told yet")
+            raise InvalidInput("step", step, f"from 1 to {made}" if made else "one that was told; nothing was told yet")
         return Corrected(step=number, observation=numbers("observation", observation, self.observation_dim))
 
     def skipped(self, reason: str = "") -> Skipped:

@@ -137,7 +137,7 @@ def paper(problem: Problem, actor: ActorName | None = None) -> Choice:
 def particles(problem: Problem, actor: ActorName | None = None) -> Choice:
     """No networks: a posterior over the task's parameters by sequential Monte Carlo."""
     if actor is not None:
-        raise InvalidInput("actor", actor, "none with the recipe particles: they choose their own queries")
+        raise InvalidInput("actor", actor, "left out with the recipe particles: they choose their own queries")
     likelihood: Literal["exact", "learned"] = "exact" if problem.has_likelihood else "learned"
     config = ParticleBeliefConfig(likelihood=likelihood, horizon=min(problem.horizon, 40))
     return Choice("particles", config, (f"recipe particles: the task has parameters; its likelihood is {likelihood}",))
@@ -146,14 +146,14 @@ def particles(problem: Problem, actor: ActorName | None = None) -> Choice:
 def functions(problem: Problem, actor: ActorName | None = None) -> Choice:
     """No networks: a belief over functions of few query dimensions, by Gaussian processes."""
     if actor is not None:
-        raise InvalidInput("actor", actor, "none with the recipe functions: they choose their own queries")
+        raise InvalidInput("actor", actor, "left out with the recipe functions: they choose their own queries")
     facts = structure_of(problem)
     if not _is_a_peak(problem, facts):
         raise InvalidInput(
             "recipe",
             "functions",
-            f"a problem with one real number per observation and at most {max(SIDE)} query dimensions, whose target is "
-            "the place of the largest value, or that value",
+            f"another one: functions needs one real number per observation, at most {max(SIDE)} query dimensions, "
+            "and a target that is the place of the largest value, or that value",
         )
     answer: Literal["place", "height"] = "place" if facts.same_spaces else "height"
     loss: Literal["distance", "gap"] = "distance" if problem.has_distance_loss else "gap"
