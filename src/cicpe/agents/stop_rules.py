@@ -124,9 +124,7 @@ class BellmanRule(StopRule):
         return thresholds.amin(dim=-1)
 
 
-STOP_RULES: Mapping[str, StopRule] = {
-    rule.name: rule for rule in (ConfidenceRule(), BellmanRule(), BellmanRule("shaped"))
-}
+STOP_RULES: dict[str, StopRule] = {rule.name: rule for rule in (ConfidenceRule(), BellmanRule(), BellmanRule("shaped"))}
 """By name. ``shaped`` is the Bellman rule of a critic that values a query by what it gains over stopping now."""
 
 
@@ -135,6 +133,18 @@ def stop_rule(name: str) -> StopRule:
     if name not in STOP_RULES:
         raise InvalidInput("stop", name, f"one of {', '.join(STOP_RULES)}")
     return STOP_RULES[name]
+
+
+def rules_for(cost_rule: str | None) -> list[StopRule]:
+    """The rules that a belief supports: all that do not value queries, and the one for which it values them.
+
+    Args:
+        cost_rule: The belief's ``cost_rule``.
+
+    Returns:
+        The rules, in the order of the registry.
+    """
+    return [rule for rule in STOP_RULES.values() if not rule.uses_cost or rule.name == cost_rule]
 
 
 def first_true(hit: Bool[Tensor, "episode prefix"]) -> Int[Tensor, " episode"]:

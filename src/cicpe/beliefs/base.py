@@ -12,7 +12,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol, cast, final, runtime_checkable
+from typing import Any, NamedTuple, Protocol, Self, cast, final, runtime_checkable
 
 import torch
 from jaxtyping import Float, Int
@@ -22,6 +22,7 @@ from torch import Generator, Tensor
 from cicpe.beliefs.budget import Budget
 from cicpe.beliefs.predictors import ObservationPredictor, OwnPredictor, Prediction
 from cicpe.config import Config, check_range
+from cicpe.errors import InvalidInput
 from cicpe.problems import Problem
 from cicpe.spaces import Space
 
@@ -82,9 +83,14 @@ class Belief(ABC):
         """Where recommendations lie."""
 
     @property
-    def stop_rules(self) -> tuple[str, ...]:
-        """The stop rules that the belief supports, by their names in ``cicpe.agents.stop_rules``."""
-        return ("confidence",)
+    def cost_rule(self) -> str | None:
+        """The name of the stop rule for which the belief values queries; None where it does not value them."""
+        return None
+
+    def refuse_costs(self, costs: Sequence[Tensor]) -> None:
+        """For beliefs that do not value queries: says so to whoever asks at which cost to stop."""
+        if costs:
+            raise InvalidInput("costs", len(costs), f"left out: {type(self).__name__} does not value queries")
 
     @abstractmethod
     def begin(self, context: Float[Tensor, "batch context"]) -> Any:
@@ -266,6 +272,11 @@ class BeliefConfig(Config, ABC):
     @abstractmethod
     def describe(self) -> str:
         """The belief in a few words, for a model's card."""
+
+    @classmethod
+    def default_for(cls, problem: Problem) -> Self:
+        """The configuration that suits a problem, where nothing else is said; refused where the kind does not apply."""
+        return cls.model_validate({"horizon": min(problem.horizon, cls.model_fields["horizon"].default)})
 
     @classmethod
     def migrate(cls, data: dict[str, Any]) -> dict[str, Any]:

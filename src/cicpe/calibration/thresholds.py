@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from cicpe.agents.stop_rules import STOP_RULES, StopRule, first_true, stop_rule
+from cicpe.agents.stop_rules import STOP_RULES, StopRule, first_true, rules_for
 from cicpe.beliefs.base import Belief, CalibrationPlan
 from cicpe.calibration.platt import Platt, fit_platt
 from cicpe.calibration.table import MARGIN, Calibration, Cells, ThresholdCell
@@ -140,7 +140,7 @@ def calibrate(belief: Belief, problem: Problem, request: CalibrationRequest) -> 
     chunk = SHORT_PILOT_EPISODES if plan.shortens and request.seconds is not None else plan.chunk
     run = CalibrationRun(belief, problem, settings, chunk)
     run = replace(run, settings=replace(settings, query_spread=_best_spread(run, plan, request.seed + 1)))
-    rules = [stop_rule(name) for name in belief.stop_rules]
+    rules = rules_for(belief.cost_rule)
     costly = tuple(rule for rule in rules if rule.uses_cost and plan.costs is not None)
     episodes = _affordable(run, request, bool(costly), began)
     for_costs = max(plan.n_context_knots, int(COST_SHARE * episodes)) if costly else 0

@@ -12,7 +12,7 @@ from torch import Tensor
 from cicpe import zoo
 from cicpe.agents.alarm import Alarm
 from cicpe.agents.belief_agent import BeliefAgent
-from cicpe.agents.stop_rules import STOP_RULES, stop_rule
+from cicpe.agents.stop_rules import STOP_RULES, rules_for, stop_rule
 from cicpe.beliefs.base import Belief
 from cicpe.calibration.table import Calibration
 from cicpe.errors import InvalidInput
@@ -55,8 +55,9 @@ class Model:
             An agent for episodes and sessions.
         """
         rule = stop_rule(stop)
-        if stop not in self.belief.stop_rules:
-            raise InvalidInput("stop", stop, f"{' or '.join(self.belief.stop_rules)}: what this model supports")
+        supported = [known.name for known in rules_for(self.belief.cost_rule)]
+        if stop not in supported:
+            raise InvalidInput("stop", stop, f"{' or '.join(supported)}: what this model supports")
         stop_epsilon = self.calibration.supported_epsilon(epsilon)
         sharing = None if exact is None else torch.Generator().manual_seed(exact)
         return BeliefAgent(

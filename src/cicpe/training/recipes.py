@@ -16,6 +16,7 @@ from cicpe.beliefs.network.posteriors.gaussian import GaussianConfig
 from cicpe.beliefs.network.posteriors.mixture import MixtureConfig
 from cicpe.beliefs.network.query_rules import ActorName
 from cicpe.beliefs.particles.config import ParticleBeliefConfig
+from cicpe.beliefs.registry import KINDS, config_class
 from cicpe.errors import InvalidInput
 from cicpe.problems import Problem
 from cicpe.problems.structure import Structure, structure_of
@@ -207,8 +208,11 @@ def choose(recipe: str | None, problem: Problem, actor: str | None = None) -> Ch
         raise InvalidInput("actor", actor, f"one of {', '.join(get_args(ActorName))}")
     if recipe is None:
         recipe = "fast" if actor is not None else _recipe_for(problem)
+    if recipe not in RECIPES and recipe in KINDS:
+        config = config_class(recipe).default_for(problem)
+        return Choice(recipe, config, (f"recipe {recipe}: {config.describe()}",))
     if recipe not in RECIPES:
-        raise InvalidInput("recipe", recipe, f"one of {', '.join(RECIPES)}")
+        raise InvalidInput("recipe", recipe, f"one of {', '.join({**RECIPES, **KINDS})}")
     return RECIPES[recipe](problem, cast(ActorName | None, actor))
 
 

@@ -201,7 +201,7 @@ def test_refusals() -> None:
     with pytest.raises(InvalidInput, match="parameter_space"):
         ParticleBelief(BestArm(), 5)
     agent = stopping_at(ParticleBelief(Plane(), 5, SMALL), 0.01, 0.1, rule="bellman")
-    with pytest.raises(InvalidInput, match="confidence"):
+    with pytest.raises(InvalidInput, match="does not value queries"):
         agent.propose(agent.begin(torch.zeros(1, 0)), rng())
 
 

@@ -288,8 +288,7 @@ class FunctionBelief(Belief):
         query_spread: float = 0.0,
         costs: Sequence[Float[Tensor, " batch"]] = (),
     ) -> Assessment:
-        if costs:
-            raise InvalidInput("stop", "bellman", "confidence: a belief over functions does not value a query")
+        self.refuse_costs(costs)
         batch = len(state.context_BC)
         parts = []
         for begin in range(0, batch, CHUNK):

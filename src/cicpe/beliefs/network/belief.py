@@ -41,8 +41,8 @@ class NetworkBelief(Belief):
         return self.network.answer_space
 
     @property
-    def stop_rules(self) -> tuple[str, ...]:
-        return ("confidence", "shaped" if self.shaped else "bellman")
+    def cost_rule(self) -> str:
+        return "shaped" if self.shaped else "bellman"
 
     def prediction_head(self) -> PredictionConfig:
         return prediction_config(self.network)

@@ -257,8 +257,7 @@ class ParticleBelief(Belief):
         query_spread: float = 0.0,
         costs: Sequence[Float[Tensor, " batch"]] = (),
     ) -> Assessment:
-        if costs:
-            raise InvalidInput("stop", "bellman", "confidence: particles do not value a query")
+        self.refuse_costs(costs)
         with torch.no_grad():
             view = self._view(state.cloud)
             parts = [self._looked(some, epsilons, rng) for some in _portions(view, EPISODES)]
