@@ -1,4 +1,4 @@
-"""Optuna's samplers as agents: how many of their queries are random, and from when on they look at what was observed."""
+"""Optuna's samplers as agents: how many queries are random, and when they start to look at observations."""
 
 import optuna
 import pytest

@@ -2,6 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import torch
@@ -51,6 +52,11 @@ class Belief(ABC):
     """The most queries of an episode."""
     most_at_once: int = 4096
     """Episodes that are to be played together at most: their states have to fit in memory."""
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What is pickled: not what is cached, which is made anew and may hold functions that cannot be pickled."""
+        kept = {name for name in vars(self) if not isinstance(getattr(type(self), name, None), cached_property)}
+        return {name: vars(self)[name] for name in kept}
 
     @property
     @abstractmethod
