@@ -44,6 +44,20 @@ def value_at(distribution: BaseDistribution, share: float) -> float | int:
     return min(max(value, low), high)
 
 
+def count_places(ranges: Ranges, dim: int) -> float:
+    """How many different places there are; infinite where a parameter is continuous, or not known yet."""
+    if len(ranges) < dim:
+        return math.inf
+    return math.prod(map(_count_values, ranges.values()))
+
+
+def _count_values(distribution: BaseDistribution) -> float:
+    assert isinstance(distribution, FloatDistribution | IntDistribution)
+    if distribution.step is None:
+        return math.inf
+    return round((distribution.high - distribution.low) / distribution.step) + 1
+
+
 def shares_of(space: Space, point: Sequence[float]) -> list[float]:
     """A point of a model's box as shares."""
     unit = space.to_unit(torch.tensor([float(number) for number in point])).double()

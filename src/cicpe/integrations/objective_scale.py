@@ -173,6 +173,16 @@ def answers_with_a_height(model: SessionModel) -> bool:
     return belief.query_space != belief.answer_space and belief.answer_space.dim == 1
 
 
+def epsilon_is_a_value(model: SessionModel) -> bool:
+    """Whether a model's epsilon is a difference of observations: of heights, or of the value at a place from the best.
+
+    Elsewhere it is a distance between places, in the model's own box.
+    """
+    if answers_with_a_height(model):
+        return True
+    return isinstance(model, Model) and isinstance(model.belief, FunctionBelief) and model.belief.config.loss == "gap"
+
+
 def checked_range(value_range: object, observations: Observations) -> ValueRange:
     """A value range that can be used, or an error that says what to give."""
     if value_range is None:

@@ -29,6 +29,7 @@ except ModuleNotFoundError as error:
 from cicpe.errors import InvalidInput, SessionError
 from cicpe.integrations.coordinates import (
     Ranges,
+    count_places,
     is_numeric,
     point_at,
     rounded,
@@ -43,6 +44,7 @@ from cicpe.integrations.objective_scale import (
     ValueRange,
     answers_with_a_height,
     checked_range,
+    epsilon_is_a_value,
     units_per_value,
 )
 from cicpe.sessions.campaign import SessionModel
@@ -87,8 +89,9 @@ class CicpeSampler(BaseSampler):
 
     Args:
         model: A trained model.
-        epsilon: How far off the answer may be: in the objective's unit where the model answers with a height; where it
-            answers with a place, as a distance in the model's own box, onto which the ranges are mapped.
+        epsilon: How far off the answer may be. It is in the objective's unit where the model answers with a height, or
+            with a place whose value may fall short of the best by so much. Where places count by their distance, it is
+            a distance in the model's own box, onto which the ranges are mapped.
         delta: How often it may be farther off.
         search_space: The parameters by name, in the order of the model's coordinates; each range is mapped onto that of
             its coordinate. Where it is not given, the parameters are taken in the order in which the objective first
@@ -126,7 +129,9 @@ class CicpeSampler(BaseSampler):
         self._context, self._independent, self._stop_study = context, independent_sampler, stop_study
         self._known: tuple[tuple[Event, ...], Session] | None = None
         self._per_value = units_per_value(self._value_range, self._observations)
-        self._height = self._observations.best is not None and answers_with_a_height(model)
+        merits = self._observations.best is not None
+        self._height = merits and answers_with_a_height(model)
+        self._epsilon_is_a_value = merits and epsilon_is_a_value(model)
         fresh = self._fresh(seed)
         if isinstance(fresh.query_space, Sphere):
             raise InvalidInput("model", "queries on a sphere", "one whose queries are a box")
@@ -247,7 +252,7 @@ class CicpeSampler(BaseSampler):
     def _fresh(self, seed: int) -> Session:
         """An empty session, which has in the model's units what the user gave in the objective's."""
         given = {"epsilon": self._epsilon, "delta": self._delta, **self._context}
-        factors = {"noise": self._per_value, "epsilon": self._per_value if self._height else 1.0}
+        factors = {"noise": self._per_value, "epsilon": self._per_value if self._epsilon_is_a_value else 1.0}
         model_units = {name: value * factors.get(name, 1.0) for name, value in given.items()}
         try:
             return self._model.session(**model_units, seed=seed, stop=self._stop)
@@ -344,20 +349,19 @@ class CicpeSampler(BaseSampler):
         stored = storage.get_trial_system_attrs(trial._trial_id).get(ASKED)
         if stored is not None:
             return list(map(float, stored))
-        shares: list[float] = []
         for attempt in range(AGENT_ATTEMPTS + RANDOM_ATTEMPTS):
             pending = self._pending(study, trial, ranges)
             shares = self._wish(study, trial, ranges, pending, attempt)
-            if self._taken(ranges, shares, pending):
+            taken = _places(ranges, pending)
+            all_taken = len(taken) >= count_places(ranges, self._dim)  # then a place is given again
+            if rounded(ranges, shares) in taken and not all_taken:
                 continue
             storage.set_trial_system_attr(trial._trial_id, ASKED, shares)
-            if not self._taken(ranges, shares, self._pending(study, trial, ranges)):
-                return shares
-        storage.set_trial_system_attr(trial._trial_id, ASKED, shares)  # every value that there is, is pending
+            if all_taken or rounded(ranges, shares) not in _places(ranges, self._pending(study, trial, ranges)):
+                break
+        else:
+            storage.set_trial_system_attr(trial._trial_id, ASKED, shares)
         return shares
-
-    def _taken(self, ranges: Ranges, shares: Sequence[float], pending: Sequence[Sequence[float]]) -> bool:
-        return rounded(ranges, shares) in {rounded(ranges, other) for other in pending}
 
     def _wish(
         self, study: Study, trial: FrozenTrial, ranges: Ranges, pending: Sequence[Sequence[float]], attempt: int
@@ -440,3 +444,8 @@ class CicpeSampler(BaseSampler):
         asked = trial.system_attrs.get(ASKED)
         there = asked is not None and rounded(ranges, asked) == tuple(trial.params[name] for name in ranges)
         return (Told if there else Attached)(query=query, observation=observation), clipped
+
+
+def _places(ranges: Ranges, pending: Sequence[Sequence[float]]) -> set[tuple[float, ...]]:
+    """The parameters' values at some shares, each once."""
+    return {rounded(ranges, shares) for shares in pending}
