@@ -392,6 +392,15 @@ def test_trials_of_others_are_attached_and_failed_ones_skipped() -> None:
     assert places[1] == pytest.approx([1.0, 0.0], abs=1e-5)
 
 
+def test_a_first_trial_that_was_enqueued_names_the_parameters() -> None:
+    sampler = place_sampler(search_space=None)
+    study = made(sampler)
+    study.enqueue_trial({"x": 12.5, "y": 1e-2})
+    study.optimize(in_plane(lambda x, y: x * y), n_trials=2)
+    result = study.user_attrs[RESULT]
+    assert (result["observed"], result["attached"], set(result["recommendation"])) == (2, 1, {"x", "y"})
+
+
 def test_the_same_trials_and_seed_give_the_same_suggestion() -> None:
     studies = [made(place_sampler(seed=seed)) for seed in (3, 3, 4)]
     for study in studies:
@@ -487,11 +496,11 @@ def test_two_that_decide_at_the_same_moment(monkeypatch: pytest.MonkeyPatch) -> 
     """Both see nobody and want the same place; both write it down; the other is then seen."""
     together, wish = threading.Barrier(2, timeout=20), CicpeSampler._wish
 
-    def same(self: Any, study: Any, trial: Any, ranges: Any, pending: Any, attempt: int) -> list[float]:
+    def same(self: Any, study: Any, trial: Any, reader: Any, pending: Any, attempt: int) -> list[float]:
         if attempt == 0:
             together.wait()
             return [0.5]
-        return wish(self, study, trial, ranges, pending, attempt)
+        return wish(self, study, trial, reader, pending, attempt)
 
     monkeypatch.setattr(CicpeSampler, "_wish", same)
     study = made(height_sampler(search_space={"x": X}))

@@ -22,6 +22,11 @@ def is_numeric(distribution: BaseDistribution) -> bool:
     return isinstance(distribution, FloatDistribution | IntDistribution) and not distribution.single()
 
 
+def fits(ranges: Ranges, dim: int) -> bool:
+    """Whether every parameter is a range of numbers, and there are as many as coordinates."""
+    return len(ranges) == dim and all(map(is_numeric, ranges.values()))
+
+
 def share_of(distribution: BaseDistribution, value: float) -> float:
     """Where a value lies in its range: 0 at the low end, 1 at the high one."""
     assert isinstance(distribution, FloatDistribution | IntDistribution)

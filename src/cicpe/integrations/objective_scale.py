@@ -142,19 +142,22 @@ class ObjectiveScale:
         worst, best = self._model_ends
         return self.worst + (observation - worst) / (best - worst) * (self.best - self.worst)
 
-    def beyond(self, value: float) -> Literal["better", "worse"] | None:
-        """On which side a value lies farther out than the slack allows; None where it does not."""
-        if self.observations.best is None:
-            return None
-        share = (value - self.worst) / (self.best - self.worst)
-        if share > 1 + SLACK:
-            return "better"
-        return "worse" if not share >= -SLACK else None
+    def observe(self, field: str, value: float) -> tuple[float, bool]:
+        """What the model observes, and whether the value was so bad that it was clipped to the bad end.
 
-    def in_words(self) -> str:
-        """The range, for messages."""
-        low, high = sorted((self.worst, self.best))
-        return f"{low:g} to {high:g}"
+        A value that is much better than the range is refused: the range is wrong then, and an agent that takes it for
+        the best that there can be would be sure of nonsense.
+        """
+        share = (value - self.worst) / (self.best - self.worst)
+        if not share <= 1 + SLACK:
+            low, high = sorted((self.worst, self.best))
+            allowed = (
+                f"at most {SLACK:.0%} of the range's width better than value_range, which says {low:g} to {high:g}: "
+                "give the sampler a range that holds what the objective can return"
+            )
+            raise InvalidInput(field, value, allowed)
+        clipped = share < -SLACK
+        return self.to_model(self.worst if clipped else value), clipped
 
 
 def units_per_value(value_range: ValueRange, observations: Observations) -> float:

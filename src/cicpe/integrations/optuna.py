@@ -30,15 +30,13 @@ from cicpe.errors import InvalidInput, SessionError
 from cicpe.integrations.coordinates import (
     Ranges,
     count_places,
+    fits,
     is_numeric,
-    point_at,
     rounded,
     shares_of,
-    shares_of_params,
     value_at,
 )
 from cicpe.integrations.objective_scale import (
-    SLACK,
     ObjectiveScale,
     Observations,
     ValueRange,
@@ -47,14 +45,14 @@ from cicpe.integrations.objective_scale import (
     epsilon_is_a_value,
     units_per_value,
 )
+from cicpe.integrations.optuna_trials import ASKED, Ending, Shares, TrialReader
 from cicpe.sessions.campaign import SessionModel
-from cicpe.sessions.events import Attached, Event, Skipped, Told
+from cicpe.sessions.events import Event, Skipped
 from cicpe.sessions.session import Session
 from cicpe.sessions.stores.base import StopName
+from cicpe.sessions.values import numbers
 from cicpe.spaces import Sphere
 
-ASKED = "cicpe:asked"
-"""System attribute of a trial: where the agent asked for it, as a share of each parameter's range."""
 RANGES = "cicpe:ranges"
 """System attribute of a study: the parameters in the order of the model's coordinates, where nobody named them."""
 RESULT = "cicpe"
@@ -63,9 +61,16 @@ CONFIDENCE = "cicpe:confidence"
 """User attribute of a trial: the confidence once it was known."""
 AGENT_ATTEMPTS, RANDOM_ATTEMPTS = 4, 60
 """Places that are tried, by the agent and then at random, before a pending trial's own place is given again."""
-ENDED = (TrialState.COMPLETE, TrialState.PRUNED, TrialState.FAIL)
 
 __all__ = ["CONFIDENCE", "RESULT", "CicpeSampler", "Observations"]
+
+
+class _Known(NamedTuple):
+    """The last session, to go on from: a trial adds one event to those before it."""
+
+    seed: int
+    events: tuple[Event, ...]
+    session: Session
 
 
 class _Replay(NamedTuple):
@@ -127,7 +132,7 @@ class CicpeSampler(BaseSampler):
         self._value_range = checked_range(value_range, self._observations)
         self._epsilon, self._delta, self._seed = epsilon, delta, seed
         self._context, self._independent, self._stop_study = context, independent_sampler, stop_study
-        self._known: tuple[tuple[Event, ...], Session] | None = None
+        self._known: _Known | None = None
         self._per_value = units_per_value(self._value_range, self._observations)
         merits = self._observations.best is not None
         self._height = merits and answers_with_a_height(model)
@@ -138,7 +143,7 @@ class CicpeSampler(BaseSampler):
         self._query_space, self._dim = fresh.query_space, fresh.query_space.dim
         self._observation_dim = fresh.observation_dim
         self._ranges = None if search_space is None else dict(search_space)
-        if self._ranges is not None and not self._suits(self._ranges):
+        if self._ranges is not None and not fits(self._ranges, self._dim):
             allowed = f"{fresh.query_space.dim} ranges of numbers, one per coordinate of the model"
             raise InvalidInput("search_space", self._ranges, allowed)
 
@@ -162,7 +167,7 @@ class CicpeSampler(BaseSampler):
     ) -> dict[str, Any]:
         """The agent's next place in any search space of the model's shape."""
         self._check_directions(study)
-        if not self._suits(search_space):
+        if not fits(search_space, self._dim):
             return {}
         shares = self._asked(study, trial, search_space)
         return {name: value_at(one, share) for (name, one), share in zip(search_space.items(), shares, strict=True)}
@@ -181,11 +186,12 @@ class CicpeSampler(BaseSampler):
     def after_trial(self, study: Study, trial: FrozenTrial, state: TrialState, values: Sequence[float] | None) -> None:
         """Writes what is now believed into the user attributes, and ends the study where the agent stops."""
         self._check_directions(study)
+        self._learn_ranges(study, trial)
         if self._independent is not None:
             self._independent.after_trial(study, trial, state, values)
         elif state == TrialState.COMPLETE:
             self._check_all_suggested(study, trial)
-        replay = self._replayed(study, self._seed, (trial, state, values))
+        replay = self._replayed(study, Ending(trial, state, values))
         storage = study._storage
         storage.set_trial_user_attr(trial._trial_id, CONFIDENCE, replay.session.confidence)
         storage.set_study_user_attr(study._study_id, RESULT, self._result(study, replay))
@@ -197,7 +203,7 @@ class CicpeSampler(BaseSampler):
 
     def session(self, study: Study) -> Session:
         """The session that the study's finished trials make, in the model's units."""
-        return self._replayed(study, self._seed).session
+        return self._replayed(study).session
 
     def result(self, study: Study) -> dict[str, Any]:
         """What is believed after the study's finished trials, in the user's units.
@@ -207,7 +213,7 @@ class CicpeSampler(BaseSampler):
             under ``value`` where the model answers with a height), ``confidence``, ``stopped``, ``truncated``,
             ``reason``, ``expected_remaining``, ``in_prior``, and how many trials were taken, and how.
         """
-        return self._result(study, self._replayed(study, self._seed))
+        return self._result(study, self._replayed(study))
 
     def _result(self, study: Study, replay: _Replay) -> dict[str, Any]:
         session = replay.session
@@ -269,21 +275,15 @@ class CicpeSampler(BaseSampler):
         minimise = study.directions[0] == StudyDirection.MINIMIZE
         return ObjectiveScale(self._value_range, self._observations, minimise)
 
-    def _observation(self, study: Study, number: int, values: Sequence[float]) -> tuple[tuple[float, ...], bool]:
-        """A trial's values as the model observes them, and whether one was clipped."""
-        if self._observations.best is None:
-            return tuple(values), False
-        scale, value = self._scale(study), values[0]
-        match scale.beyond(value):
-            case "better":
-                allowed = (
-                    f"at most {SLACK:.0%} of the range's width better than value_range, which says "
-                    f"{scale.in_words()}: give the sampler a range that holds what the objective can return"
-                )
-                raise InvalidInput(f"value of trial {number}", value, allowed)
-            case "worse":
-                return (scale.to_model(scale.worst),), True
-        return (scale.to_model(value),), False
+    def _reader(self, study: Study, ranges: Ranges | None = None) -> TrialReader:
+        def to_observation(number: int, values: Sequence[float]) -> tuple[tuple[float, ...], bool]:
+            field = f"value of trial {number}"
+            if self._observations.best is None:
+                return numbers(field, values, self._observation_dim), False
+            observation, clipped = self._scale(study).observe(field, values[0])
+            return (observation,), clipped
+
+        return TrialReader(self._ranges_of(study) if ranges is None else ranges, self._query_space, to_observation)
 
     def _check_directions(self, study: Study) -> None:
         wanted = self._observation_dim
@@ -297,10 +297,6 @@ class CicpeSampler(BaseSampler):
 
     # The parameters.
 
-    def _suits(self, ranges: Ranges) -> bool:
-        """Whether every parameter is a range of numbers, and there are as many as coordinates."""
-        return len(ranges) == self._dim and all(map(is_numeric, ranges.values()))
-
     def _ranges_of(self, study: Study) -> dict[str, BaseDistribution]:
         """The parameters that are known so far, in the order of the coordinates."""
         if self._ranges is not None:
@@ -313,9 +309,8 @@ class CicpeSampler(BaseSampler):
         ranges = self._ranges_of(study)
         if ranges.get(name) == distribution:
             return list(ranges).index(name)
-        if self._ranges is None and name not in ranges and len(ranges) < self._dim and is_numeric(distribution):
-            stored = {key: distribution_to_json(one) for key, one in (ranges | {name: distribution}).items()}
-            study._storage.set_study_system_attr(study._study_id, RANGES, stored)
+        if self._is_new_coordinate(ranges, name, distribution):
+            self._store_ranges(study, ranges | {name: distribution})
             return len(ranges)
         if self._independent is not None:
             return None
@@ -328,6 +323,23 @@ class CicpeSampler(BaseSampler):
         )
         raise InvalidInput("parameter", name, allowed)
 
+    def _is_new_coordinate(self, ranges: Ranges, name: str, distribution: BaseDistribution) -> bool:
+        free = self._ranges is None and name not in ranges and len(ranges) < self._dim
+        return free and is_numeric(distribution)
+
+    def _store_ranges(self, study: Study, ranges: Ranges) -> None:
+        stored = {name: distribution_to_json(one) for name, one in ranges.items()}
+        study._storage.set_study_system_attr(study._study_id, RANGES, stored)
+
+    def _learn_ranges(self, study: Study, trial: FrozenTrial) -> None:
+        """Takes the ranges of a trial whose parameters were fixed beforehand, so that nobody was asked for them."""
+        ranges = known = self._ranges_of(study)
+        for name, distribution in trial.distributions.items():
+            if self._is_new_coordinate(ranges, name, distribution):
+                ranges = ranges | {name: distribution}
+        if ranges != known:
+            self._store_ranges(study, ranges)
+
     def _check_all_suggested(self, study: Study, trial: FrozenTrial) -> None:
         ranges = self._ranges_of(study)
         if missing := [name for name in ranges if name not in trial.params]:
@@ -339,113 +351,68 @@ class CicpeSampler(BaseSampler):
 
     # The trials.
 
-    def _asked(self, study: Study, trial: FrozenTrial, ranges: Ranges) -> list[float]:
+    def _asked(self, study: Study, trial: FrozenTrial, ranges: Ranges) -> Shares:
         """Where the agent wants this trial, as shares: decided once, and apart from every trial that is running.
 
         The place is written down before others are looked at, so that of two trials that decide at the same time, in
         whatever process, at least the later one sees the other.
         """
-        storage = study._storage
+        storage, reader = study._storage, self._reader(study, ranges)
         stored = storage.get_trial_system_attrs(trial._trial_id).get(ASKED)
         if stored is not None:
             return list(map(float, stored))
         for attempt in range(AGENT_ATTEMPTS + RANDOM_ATTEMPTS):
-            pending = self._pending(study, trial, ranges)
-            shares = self._wish(study, trial, ranges, pending, attempt)
+            pending = reader.pending(study, trial)
+            shares = self._wish(study, trial, reader, pending, attempt)
             taken = _places(ranges, pending)
             all_taken = len(taken) >= count_places(ranges, self._dim)  # then a place is given again
             if rounded(ranges, shares) in taken and not all_taken:
                 continue
             storage.set_trial_system_attr(trial._trial_id, ASKED, shares)
-            if all_taken or rounded(ranges, shares) not in _places(ranges, self._pending(study, trial, ranges)):
+            if all_taken or rounded(ranges, shares) not in _places(ranges, reader.pending(study, trial)):
                 break
         else:
             storage.set_trial_system_attr(trial._trial_id, ASKED, shares)
         return shares
 
     def _wish(
-        self, study: Study, trial: FrozenTrial, ranges: Ranges, pending: Sequence[Sequence[float]], attempt: int
-    ) -> list[float]:
+        self, study: Study, trial: FrozenTrial, reader: TrialReader, pending: Sequence[Shares], attempt: int
+    ) -> Shares:
         """The agent's query; with trials pending, that of another seed, and away from them."""
         own_seed = np.random.SeedSequence([self._seed, trial.number, attempt])
         seed = int(own_seed.generate_state(1)[0]) if pending or attempt else self._seed
         if attempt < AGENT_ATTEMPTS:
-            session = self._replayed(study, seed, ranges=ranges).session
-            places = [self._query(ranges, shares) for shares in pending]
-            session.replay(Skipped(query=place, reason="pending") for place in places)
+            session = self._session(reader.events(study)[0], seed)
+            session.replay(Skipped(query=reader.query(place), reason="pending") for place in pending)
             if not session.stopped:
                 return shares_of(session.query_space, session.ask().tolist())
-        chance: list[float] = np.random.default_rng(own_seed).random(self._dim).tolist()
+        chance: Shares = np.random.default_rng(own_seed).random(self._dim).tolist()
         return chance
 
-    def _pending(self, study: Study, trial: FrozenTrial, ranges: Ranges) -> list[list[float]]:
-        """Where the other running trials are, as shares."""
-        places = []
-        for other in study.get_trials(False, (TrialState.RUNNING,)):
-            if other.number == trial.number:
-                continue
-            fixed = other.system_attrs.get("fixed_params", {})
-            place = shares_of_params(ranges, fixed | other.params) if self._suits(ranges) else None
-            place = other.system_attrs.get(ASKED) if place is None else place
-            places += [] if place is None else [list(place)]
-        return places
-
-    def _query(self, ranges: Ranges, shares: Sequence[float]) -> tuple[float, ...]:
-        """The point of the model's box where a trial is measured: rounded as its parameters are."""
-        values = rounded(ranges, shares)
-        place = shares_of_params(ranges, dict(zip(ranges, values, strict=False)))
-        assert place is not None
-        return tuple(point_at(self._query_space, [*place, *shares[len(place) :]]))
-
-    def _replayed(
-        self,
-        study: Study,
-        seed: int,
-        ending: tuple[FrozenTrial, TrialState, Sequence[float] | None] | None = None,
-        ranges: Ranges | None = None,
-    ) -> _Replay:
+    def _replayed(self, study: Study, ending: Ending | None = None) -> _Replay:
         """The session of the finished trials, and of one that is just ending."""
-        ended = [(one, one.state, one.values) for one in study.get_trials(False, ENDED)]
-        ended += [] if ending is None else [ending]
-        ranges = self._ranges_of(study) if ranges is None else ranges
-        made = [self._event(study, ranges, *one) for one in sorted(ended, key=lambda one: one[0].number)]
-        events = tuple(event for event, _ in made if event is not None)
-        session = self._session(events, seed)
-        return _Replay(session, len(events) - session.version, sum(clipped for _, clipped in made))
+        events, clipped = self._reader(study).events(study, ending)
+        session = self._session(events, self._seed)
+        return _Replay(session, len(events) - session.version, clipped)
 
     def _session(self, events: tuple[Event, ...], seed: int) -> Session:
-        """A session with these events; from the last one where they go on from it."""
-        known, start = ((), None) if self._known is None or seed != self._seed else self._known
-        if start is None or events[: len(known)] != known:
-            known, start = (), self._fresh(seed)
-        session = start.fork()
+        """A session with these events; it goes on from the last one where it can."""
+        known = self._known
+        if known is None or known.seed != seed or events[: len(known.events)] != known.events:
+            known = _Known(seed, (), self._fresh(seed))
+        session, added = known.session.fork(), events[len(known.events) :]
         try:
-            session.replay(events[len(known) :])
+            session.replay(added)
         except SessionError:  # more than the model can take: the first ones, as many as that
-            for event in events[len(known) :]:
+            for event in added:
                 with suppress(SessionError):
                     session.take(event)
             return session
         if seed == self._seed:
-            self._known = events, session.fork()
+            self._known = _Known(seed, events, session.fork())
         return session
 
-    def _event(
-        self, study: Study, ranges: Ranges, trial: FrozenTrial, state: TrialState, values: Sequence[float] | None
-    ) -> tuple[Event | None, bool]:
-        """What a trial was to the session, and whether its value was clipped; None where it was elsewhere entirely."""
-        shares = shares_of_params(ranges, trial.params) if self._suits(ranges) else None
-        if shares is None:
-            return None, False
-        query = self._query(ranges, shares)
-        if state != TrialState.COMPLETE or values is None:
-            return Skipped(query=query, reason=f"trial {trial.number} {state.name.lower()}"), False
-        observation, clipped = self._observation(study, trial.number, values)
-        asked = trial.system_attrs.get(ASKED)
-        there = asked is not None and rounded(ranges, asked) == tuple(trial.params[name] for name in ranges)
-        return (Told if there else Attached)(query=query, observation=observation), clipped
 
-
-def _places(ranges: Ranges, pending: Sequence[Sequence[float]]) -> set[tuple[float, ...]]:
+def _places(ranges: Ranges, pending: Sequence[Shares]) -> set[tuple[float, ...]]:
     """The parameters' values at some shares, each once."""
     return {rounded(ranges, shares) for shares in pending}
