@@ -42,7 +42,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "plots": {"errors"},
     "testing": DECIDER | {"sessions"},
     "api": EVERYTHING - {"api"},
-    "integrations": EVERYTHING,
+    "integrations": EVERYTHING | {"baselines"},
     "server": BASE | {"spaces", "sessions", "zoo", "model", "api"},
     "reporting": EVERYTHING | {"baselines", "plots"},
     "cli": EVERYTHING | {"plots", "testing", "baselines", "reporting", "server"},

@@ -11,6 +11,7 @@ calibrated and described. ``cicpe.beliefs.registry`` finds it by its ``kind``.
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol, Self, cast, final, runtime_checkable
 
@@ -71,6 +72,13 @@ class Belief(ABC):
     """The most queries of an episode."""
     most_at_once: int = 4096
     """Episodes that are to be played together at most: their states have to fit in memory."""
+    seeks_largest: bool = False
+    """Whether the target is the largest value of what is observed, or its place."""
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What is pickled: not what is cached, which is made anew and may hold functions that cannot be pickled."""
+        kept = {name for name in vars(self) if not isinstance(getattr(type(self), name, None), cached_property)}
+        return {name: vars(self)[name] for name in kept}
 
     @property
     @abstractmethod

@@ -110,6 +110,8 @@ class FunctionBelief(Belief):
     most_at_once: int = 512
     """Episodes: a history of sixty queries takes three quarters of a megabyte."""
 
+    seeks_largest: bool = True
+
     def __post_init__(self) -> None:
         if self.query_space.dim not in SIDE:
             raise InvalidInput("query dimensions", self.query_space.dim, f"one of {', '.join(map(str, SIDE))}")
