@@ -20,7 +20,6 @@ from typing import Literal, NamedTuple, final
 import torch
 from jaxtyping import Int
 from pydantic import Field
-from scipy.stats import qmc
 from torch import Generator, Tensor, nn
 
 from cicpe.beliefs.network.memories.base import Dims, FunctionMemory, MemoryFeatures, gather_prefixes
@@ -275,6 +274,9 @@ def _frequencies(basis: int, dim: int) -> Tensor:
 
 def _sobol(points: int, dim: int, seed: int) -> Tensor:
     """Quasi-random points in [0, 1]^dim."""
+    # Here, since SciPy takes longer to import than everything else that a model of one dimension needs.
+    from scipy.stats import qmc
+
     # SciPy warns where it is asked for another count than a power of two; the first points are the same.
     whole = qmc.Sobol(dim, rng=seed).random_base2(max(0, points - 1).bit_length())
     return torch.as_tensor(whole[:points])
