@@ -95,6 +95,11 @@ class Belief(ABC):
         """The name of the stop rule for which the belief values queries; None where it does not value them."""
         return None
 
+    @property
+    def judges_gaps(self) -> bool:
+        """Whether epsilon is how far the value at the answer may be below the largest, and not a distance."""
+        return False
+
     def refuse_costs(self, costs: Sequence[Tensor]) -> None:
         """For beliefs that do not value queries: says so to whoever asks at which cost to stop."""
         if costs:

@@ -183,7 +183,7 @@ def epsilon_is_a_value(model: SessionModel) -> bool:
     """
     if answers_with_a_height(model):
         return True
-    return isinstance(model, Model) and isinstance(model.belief, FunctionBelief) and model.belief.config.loss == "gap"
+    return isinstance(model, Model) and model.belief.judges_gaps
 
 
 def checked_range(value_range: object, observations: Observations) -> ValueRange:

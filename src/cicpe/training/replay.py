@@ -81,8 +81,8 @@ def join(parts: Sequence[Trajectories]) -> Trajectories:
     tasks = [part.tasks for part in parts]
     joined = TaskBatch(
         tasks[0].problem,
-        trees.concatenate([h.task for h in tasks]),
-        torch.cat([h.context for h in tasks]),
-        torch.cat([h.target for h in tasks]),
+        trees.concatenate([batch.task for batch in tasks]),
+        torch.cat([batch.context for batch in tasks]),
+        torch.cat([batch.target for batch in tasks]),
     )
     return Trajectories(joined, *(torch.cat(column) for column in list(zip(*parts, strict=True))[1:]))

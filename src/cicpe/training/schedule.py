@@ -23,7 +23,7 @@ def adapted_horizon(horizon: int, limit: int, success: list[float], before: floa
 
     Where success saturates early, a third more than that time is enough. Where it falls short, more time
     is what is missing only if success still rises towards the horizon and training has stopped raising it
-    there since the last look (``before``). Otherwise it is training that is missing, and longer episodes
+    there since the last snapshot (``before``). Otherwise it is training that is missing, and longer episodes
     would leave less of it.
     """
     saturated = next((t for t, rate in enumerate(success) if rate >= ENOUGH), None)

@@ -117,6 +117,10 @@ class FunctionBelief(Belief):
             raise InvalidInput("query dimensions", self.query_space.dim, f"one of {', '.join(map(str, SIDE))}")
 
     @property
+    def judges_gaps(self) -> bool:
+        return self.config.loss == "gap"
+
+    @property
     def query_space(self) -> Space:
         return self.queries
 

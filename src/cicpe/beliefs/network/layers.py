@@ -6,6 +6,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+LOG_STD = (-7.0, 1.0)
+"""Bounds of the log standard deviation in unit coordinates."""
+
 
 def mlp(sizes: list[int], last_gain: float = 1.0) -> nn.Sequential:
     """A multilayer perceptron with SiLU between its layers; ``last_gain`` scales the last weights."""

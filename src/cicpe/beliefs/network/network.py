@@ -15,7 +15,7 @@ from cicpe.beliefs.network.memories.per_axis import PerAxisConfig
 from cicpe.beliefs.network.memories.recurrent import RecurrentConfig
 from cicpe.beliefs.network.memories.regression import RegressionConfig
 from cicpe.beliefs.network.policy import ActorConfig, ActorHead, Policy
-from cicpe.beliefs.network.posteriors.gaussian import GaussianConfig, GaussianPosterior, Posterior
+from cicpe.beliefs.network.posteriors.gaussian import GaussianConfig, Posterior
 from cicpe.beliefs.network.posteriors.mixture import MixtureConfig
 from cicpe.beliefs.network.scaling import Scaling
 from cicpe.config import Config
@@ -164,7 +164,6 @@ class Network(nn.Module):
 
 
 __all__ = [
-    "GaussianPosterior",
     "Goal",
     "MemoryConfig",
     "Network",

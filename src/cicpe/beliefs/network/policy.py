@@ -8,9 +8,9 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from cicpe.beliefs.network.critic import Critic
-from cicpe.beliefs.network.layers import mlp
+from cicpe.beliefs.network.layers import LOG_STD, mlp
 from cicpe.beliefs.network.memories.base import Memory, MemoryFeatures
-from cicpe.beliefs.network.posteriors.gaussian import LOG_STD, Posterior
+from cicpe.beliefs.network.posteriors.gaussian import Posterior
 from cicpe.config import Config
 from cicpe.spaces import Space, Sphere
 
@@ -29,8 +29,8 @@ class ActorConfig(Config):
     relative: bool = True
     """Where X = A: propose the posterior's mean plus up to three of its standard deviations, not any place."""
     exploration: float = Field(default=0.2, ge=0)
-    """Standard deviation of exploration noise at scale 1, as a share of the tanh's reach (unit coordinates, or where
-    relative three of the posterior's standard deviations); a Gaussian actor has its own."""
+    """Standard deviation of exploration noise at query spread 1, as a share of the tanh's reach (unit coordinates,
+    or where relative three of the posterior's standard deviations); a Gaussian actor has its own."""
 
     def build(self, memory: Memory, query_space: Space, answer_space: Space) -> "ActorHead":
         """The network that this describes."""
@@ -49,7 +49,7 @@ class Policy(NamedTuple):
 
 @final
 class ActorHead(nn.Module):
-    """pi(h, epsilon): an MLP on the memory's reading, the posterior's moments and the goal features.
+    """pi(h, epsilon): an MLP on the memory's features, the posterior's moments and the goal features.
 
     Where the memory treats coordinates alike and a query has one entry for each of them, so does the actor.
     Its inputs are detached: an actor's loss trains the actor alone.
@@ -92,9 +92,20 @@ class ActorHead(nn.Module):
         log_std = torch.log(reach_BPQ / REACH) + out[1]
         return Policy(mean, log_std.clamp(*LOG_STD), out[0])
 
-    def draw(self, policy: Policy, noise: Tensor, scale: Tensor | float = 1.0) -> Float[Tensor, "batch prefix query"]:
-        """A query of the policy, its spread multiplied by ``scale`` (0: the mean), in the query space."""
-        unit = policy.mean_unit + scale * policy.log_std_unit.exp() * noise
+    def draw(
+        self, policy: Policy, noise: Tensor, query_spread: Tensor | float = 1.0
+    ) -> Float[Tensor, "batch prefix query"]:
+        """Draws a query of the policy.
+
+        Args:
+            policy: Mean and spread at every prefix, in unit coordinates.
+            noise: Standard normal numbers of the same shape.
+            query_spread: Multiplies the spread; 0 gives the mean.
+
+        Returns:
+            A query per prefix, in the query space.
+        """
+        unit = policy.mean_unit + query_spread * policy.log_std_unit.exp() * noise
         return self.query_space.project(self.query_space.from_unit(unit))
 
 

@@ -157,9 +157,9 @@ class NetworkPredictor(ObservationPredictor):
     ) -> tuple[Surprise, Tensor]:
         with torch.no_grad():
             inputs = prediction_inputs(self.network, state, context, query)
-            found = self.head.predict(inputs).surprise(self.network.scaling.observation(observation))
+            surprise = self.head.predict(inputs).surprise(self.network.scaling.observation(observation))
             features = self.head.normalised(inputs.features)
-        return found, features.reshape(len(query), -1, features.shape[-1])
+        return surprise, features.reshape(len(query), -1, features.shape[-1])
 
     def training_rows(
         self, state: NetworkState, context: Tensor, query: Tensor, observation: Tensor

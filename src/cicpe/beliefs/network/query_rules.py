@@ -14,10 +14,10 @@ from cicpe.errors import InvalidInput
 from cicpe.spaces import Space
 
 ActorName = Literal["ts", "ttps", "ucb", "fts", "td3", "search", "uniform"]
+QuerySpread = Tensor | float
+"""Alike for all episodes, or per episode (``batch 1 1``)."""
 REFINEMENTS = 8
 """Points around the best probe that the optimist compares."""
-
-
 CANDIDATES = 32
 """Queries that a search compares."""
 
@@ -36,8 +36,19 @@ class Actor(ABC):
     """Proposes a query for every episode from its belief (one prefix each)."""
 
     @abstractmethod
-    def propose(self, output: NetworkOutput, rng: Generator, scale: Tensor | float) -> Float[Tensor, "batch query"]:
-        """One query an episode. ``scale`` multiplies the posterior's spread: 0 is greedy, 1 as sampled."""
+    def propose(
+        self, output: NetworkOutput, rng: Generator, query_spread: Tensor | float
+    ) -> Float[Tensor, "batch query"]:
+        """Proposes a query per episode.
+
+        Args:
+            output: What the network makes of each history, at one prefix.
+            rng: Draws what is random in the rule.
+            query_spread: Multiplies the spread of the rule's own draws: 0 is greedy, 1 as sampled.
+
+        Returns:
+            A query per episode, in the query space.
+        """
 
 
 @final
@@ -47,8 +58,10 @@ class Thompson(Actor):
 
     query_space: Space
 
-    def propose(self, output: NetworkOutput, rng: Generator, scale: Tensor | float) -> Float[Tensor, "batch query"]:
-        draw = output.posterior.sample(rng, scale)[:, 0]
+    def propose(
+        self, output: NetworkOutput, rng: Generator, query_spread: Tensor | float
+    ) -> Float[Tensor, "batch query"]:
+        draw = output.posterior.sample(rng, query_spread)[:, 0]
         return self.query_space.project(draw)
 
 
@@ -62,9 +75,11 @@ class TopTwo(Actor):
 
     query_space: Space
 
-    def propose(self, output: NetworkOutput, rng: Generator, scale: Tensor | float) -> Float[Tensor, "batch query"]:
-        first = output.posterior.sample(rng, scale)[:, 0]
-        challenger = output.posterior.sample(rng, scale)[:, 0]
+    def propose(
+        self, output: NetworkOutput, rng: Generator, query_spread: Tensor | float
+    ) -> Float[Tensor, "batch query"]:
+        first = output.posterior.sample(rng, query_spread)[:, 0]
+        challenger = output.posterior.sample(rng, query_spread)[:, 0]
         mean = output.posterior.recommendation[:, 0]
         farther = self.query_space.distance(challenger, mean) > self.query_space.distance(first, mean)
         challenged = torch.rand(len(first), generator=rng) < 0.5
@@ -78,14 +93,16 @@ class Uniform(Actor):
 
     query_space: Space
 
-    def propose(self, output: NetworkOutput, rng: Generator, scale: Tensor | float) -> Float[Tensor, "batch query"]:
+    def propose(
+        self, output: NetworkOutput, rng: Generator, query_spread: Tensor | float
+    ) -> Float[Tensor, "batch query"]:
         return self.query_space.sample(output.posterior.recommendation.shape[0], rng)
 
 
 @final
 @dataclass(frozen=True)
 class Optimist(Actor):
-    """Upper confidence bound: the largest mean + scale x std of the memory's function, refined between probes.
+    """Upper confidence bound: the largest mean + spread x std of the memory's function, refined between probes.
 
     It needs no training of its own and works where queries and answers differ.
     """
@@ -93,11 +110,13 @@ class Optimist(Actor):
     query_space: Space
     memory: FunctionMemory
 
-    def propose(self, output: NetworkOutput, rng: Generator, scale: Tensor | float) -> Float[Tensor, "batch query"]:
+    def propose(
+        self, output: NetworkOutput, rng: Generator, query_spread: Tensor | float
+    ) -> Float[Tensor, "batch query"]:
         mean, std = output.memory_features.function_mean, output.memory_features.function_std
         assert mean is not None
         assert std is not None
-        weight = scale if isinstance(scale, float) else scale.view(-1, 1)
+        weight = query_spread if isinstance(query_spread, float) else query_spread.view(-1, 1)
         best = (mean[:, 0] + weight * std[:, 0]).argmax(dim=-1)
         return _refined(self, output, self.memory.probes_KQ[best].float(), rng, weight)
 
@@ -110,7 +129,9 @@ class FunctionThompson(Actor):
     query_space: Space
     memory: FunctionMemory
 
-    def propose(self, output: NetworkOutput, rng: Generator, scale: Tensor | float) -> Float[Tensor, "batch query"]:
+    def propose(
+        self, output: NetworkOutput, rng: Generator, query_spread: Tensor | float
+    ) -> Float[Tensor, "batch query"]:
         drawn = self.memory.sample_probes(output.state.inference, rng)
         unit = self.memory.probes_KQ[drawn.argmax(dim=-1)].float()
         return self.query_space.project(self.query_space.from_unit(unit))
@@ -130,16 +151,18 @@ def _refined(actor: Optimist, output: NetworkOutput, unit: Tensor, rng: Generato
 @final
 @dataclass(frozen=True, eq=False)
 class Learned(Actor):
-    """TD3: the query of the network's own actor, with exploration noise of ``scale`` times its spread."""
+    """TD3: the query of the network's own actor, with exploration noise of ``query_spread`` times its spread."""
 
     network: Network
     aim: Aim
 
-    def propose(self, output: NetworkOutput, rng: Generator, scale: Tensor | float) -> Float[Tensor, "batch query"]:
+    def propose(
+        self, output: NetworkOutput, rng: Generator, query_spread: Tensor | float
+    ) -> Float[Tensor, "batch query"]:
         policy = self.network.policy(output, _features(self.network, output, self.aim))
         noise = torch.randn(policy.mean_unit.shape, generator=rng)
         assert self.network.actor is not None
-        return self.network.actor.draw(policy, noise, scale)[:, 0]
+        return self.network.actor.draw(policy, noise, query_spread)[:, 0]
 
 
 @final
@@ -148,14 +171,16 @@ class Search(Actor):
     """The most valuable of a few candidate queries, by the critic (the smaller of its twins).
 
     Candidates are plausible answers where X = A, places where the memory's function may be high, and
-    uniform points. Above 0, ``scale`` is the temperature of a draw by value, in units of the values'
+    uniform points. Above 0, ``query_spread`` is the temperature of a draw by value, in units of the values'
     own spread.
     """
 
     network: Network
     aim: Aim
 
-    def propose(self, output: NetworkOutput, rng: Generator, scale: Tensor | float) -> Float[Tensor, "batch query"]:
+    def propose(
+        self, output: NetworkOutput, rng: Generator, query_spread: Tensor | float
+    ) -> Float[Tensor, "batch query"]:
         candidates = self._candidates(output, rng)
         n, many = candidates.shape[:2]
         # Each candidate is a prefix of its own: the same history, seen from another query.
@@ -168,22 +193,24 @@ class Search(Actor):
         value = self.network.continue_values(seen.state, seen, features, candidates, cost).amin(dim=-1)
         # The highest of value plus Gumbel noise is a draw from the softmax of the value.
         gumbel = -torch.empty_like(value).exponential_(generator=rng).log()
-        temperature = (scale if isinstance(scale, float) else scale.view(-1, 1)) * value.std(dim=1, keepdim=True)
+        spread = query_spread if isinstance(query_spread, float) else query_spread.view(-1, 1)
+        temperature = spread * value.std(dim=1, keepdim=True)
         return candidates[torch.arange(n), (value + temperature * gumbel).argmax(dim=1)]
 
     def _candidates(self, output: NetworkOutput, rng: Generator) -> Float[Tensor, "batch candidate query"]:
-        space, found = self.network.query_space, []
+        space = self.network.query_space
+        parts: list[Tensor] = []
         if space == self.network.answer_space:
-            scales = (0.0, *[0.5] * 7, *[1.0] * 8, *[2.0] * 4)
-            found.append(space.project(torch.cat([output.posterior.sample(rng, s) for s in scales], dim=1)))
+            spreads = (0.0, *[0.5] * 7, *[1.0] * 8, *[2.0] * 4)
+            parts.append(space.project(torch.cat([output.posterior.sample(rng, s) for s in spreads], dim=1)))
         mean, std = output.memory_features.function_mean, output.memory_features.function_std
         memory = self.network.memory
         if isinstance(memory, FunctionMemory) and mean is not None and std is not None:
-            room = (CANDIDATES - sum(part.shape[1] for part in found)) // 2
+            room = (CANDIDATES - sum(part.shape[1] for part in parts)) // 2
             best = (mean[:, 0] + 2 * std[:, 0]).topk(min(room, mean.shape[-1]), dim=-1).indices
-            found.append(space.project(space.from_unit(memory.probes_KQ.float()[best])))
-        n, left = len(output.state.prefix_BP), CANDIDATES - sum(part.shape[1] for part in found)
-        return torch.cat([*found, space.sample(n * left, rng).view(n, left, -1)], dim=1)
+            parts.append(space.project(space.from_unit(memory.probes_KQ.float()[best])))
+        n, left = len(output.state.prefix_BP), CANDIDATES - sum(part.shape[1] for part in parts)
+        return torch.cat([*parts, space.sample(n * left, rng).view(n, left, -1)], dim=1)
 
 
 def _features(network: Network, output: NetworkOutput, aim: Aim) -> Tensor:
@@ -197,7 +224,21 @@ ANYWHERE = "uniform, ucb, fts, td3 or search"
 def make_actor(
     name: ActorName, query_space: Space, answer_space: Space, network: Network | None = None, aim: Aim | None = None
 ) -> Actor:
-    """The actor of that name, refused where the spaces or the network do not allow it."""
+    """Makes a query rule by its name.
+
+    Args:
+        name: The rule.
+        query_space: Where queries lie.
+        answer_space: Where answers lie; ts and ttps need it to be the query space.
+        network: What rules that read a memory's function (ucb, fts) or values (td3, search) look at.
+        aim: The epsilon and the cost at which values are read.
+
+    Returns:
+        The rule.
+
+    Raises:
+        InvalidInput: The spaces or the network do not allow that rule.
+    """
     match name:
         case "uniform":
             return Uniform(query_space)

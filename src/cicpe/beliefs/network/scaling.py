@@ -33,15 +33,15 @@ class Scaling(nn.Module):
         The shift is zero unless the mean is significantly different from it: a spurious offset would
         bias a linear memory on problems whose observations are centred.
         """
-        hidden = TaskBatch.draw(problem, n, rng)
-        observation = hidden.observe(problem.query_space.sample(n, rng), rng)
-        scaling = cls(observation.shape[-1], hidden.context.shape[-1])
+        tasks = TaskBatch.draw(problem, n, rng)
+        observation = tasks.observe(problem.query_space.sample(n, rng), rng)
+        scaling = cls(observation.shape[-1], tasks.context.shape[-1])
         mean, std = observation.mean(dim=0), observation.std(dim=0)
         significant = mean.abs() > 4 * std / n**0.5
         scaling.observation_shift.copy_(torch.where(significant, mean, 0.0))
         scaling.observation_scale.copy_(torch.where(std > 1e-8, std, 1.0))
-        scaling.context_log.copy_((hidden.context > 0).all(dim=0).float())
-        raw = scaling._raw_context(hidden.context)
+        scaling.context_log.copy_((tasks.context > 0).all(dim=0).float())
+        raw = scaling._raw_context(tasks.context)
         spread = raw.std(dim=0) if n > 1 and raw.numel() else torch.zeros(raw.shape[-1])
         scaling.context_shift.copy_(raw.mean(dim=0))
         scaling.context_scale.copy_(torch.where(spread > 1e-6, spread, 1.0))

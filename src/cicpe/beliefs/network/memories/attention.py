@@ -111,8 +111,8 @@ class AttentionMemory(HiddenStateMemory):
         self._make_readout(config.readout, width, dims)
 
     def _first(self, context_BC: Tensor) -> Tensor:
-        one = torch.ones(len(context_BC), 1)
-        token_B1H: Tensor = self.start(torch.cat([context_BC, one], dim=-1))[:, None]
+        bias_B1 = torch.ones(len(context_BC), 1)
+        token_B1H: Tensor = self.start(torch.cat([context_BC, bias_B1], dim=-1))[:, None]
         return token_B1H
 
     def _run(

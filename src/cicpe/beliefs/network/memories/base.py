@@ -40,7 +40,7 @@ class MemoryFeatures(NamedTuple):
     point_estimate: Float[Tensor, "batch prefix answer"] | None = None
     """A natural estimate of the target in unit coordinates, to which the head adds a correction."""
     log_spread: Float[Tensor, "batch prefix answer"] | None = None
-    """Log of the anchor's own standard deviation: the unit in which the head corrects it."""
+    """Log of the estimate's own standard deviation: the unit in which the head corrects it."""
     function_mean: Float[Tensor, "batch prefix probe"] | None = None
     """Posterior mean of the observed function at the memory's probes, where it holds one."""
     function_std: Float[Tensor, "batch prefix probe"] | None = None

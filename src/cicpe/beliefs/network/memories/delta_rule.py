@@ -165,8 +165,8 @@ class DeltaRuleMemory(HiddenStateMemory):
         return self.norm(x_BPH), tuple(after)
 
     def _first(self, context_BC: Tensor) -> tuple[Tensor, tuple[Tensor, ...]]:
-        one = torch.ones(len(context_BC), 1)
-        token_B1H = self.start(torch.cat([context_BC, one], dim=-1))[:, None]
+        bias_B1 = torch.ones(len(context_BC), 1)
+        token_B1H = self.start(torch.cat([context_BC, bias_B1], dim=-1))[:, None]
         return token_B1H, (torch.zeros(len(context_BC), *self.store_shape),) * len(self.layers)
 
     def begin(self, context_BC: Tensor) -> DeltaRuleState:

@@ -18,8 +18,8 @@ from jaxtyping import Int
 from torch import Tensor, nn
 from torch.nn.functional import silu
 
+from cicpe.beliefs.network.layers import LOG_STD
 from cicpe.beliefs.network.memories.base import Dims, Memory, MemoryFeatures, gather_prefixes
-from cicpe.beliefs.network.posteriors.gaussian import LOG_STD
 from cicpe.config import Config
 from cicpe.errors import InvalidInput
 

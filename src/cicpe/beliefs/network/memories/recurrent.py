@@ -57,8 +57,8 @@ class RecurrentMemory(HiddenStateMemory):
         self._make_readout(config.readout, hidden, dims)
 
     def begin(self, context_BC: Tensor) -> RecurrentState:
-        one = torch.ones(len(context_BC), 1)
-        first_B1H = torch.tanh(self.start(torch.cat([context_BC, one], dim=-1)))[:, None]
+        bias_B1 = torch.ones(len(context_BC), 1)
+        first_B1H = torch.tanh(self.start(torch.cat([context_BC, bias_B1], dim=-1)))[:, None]
         lstm = isinstance(self.cell, nn.LSTM)
         carry = (first_B1H, torch.zeros_like(first_B1H)) if lstm else (first_B1H,)
         prefix = torch.zeros(len(context_BC), 1, dtype=torch.long)

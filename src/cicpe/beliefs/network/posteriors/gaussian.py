@@ -13,13 +13,10 @@ import torch
 from jaxtyping import Float
 from torch import Generator, Tensor, nn
 
-from cicpe.beliefs.network.layers import mlp
+from cicpe.beliefs.network.layers import LOG_STD, mlp
 from cicpe.beliefs.network.memories.base import Memory, MemoryFeatures
 from cicpe.config import Config
 from cicpe.spaces import Space, Sphere
-
-LOG_STD = (-7.0, 1.0)
-"""Bounds of the log standard deviation in unit coordinates."""
 
 
 class Posterior(ABC):

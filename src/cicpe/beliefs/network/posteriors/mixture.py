@@ -10,9 +10,9 @@ from jaxtyping import Float
 from pydantic import Field
 from torch import Generator, Tensor, nn
 
-from cicpe.beliefs.network.layers import mlp
+from cicpe.beliefs.network.layers import LOG_STD, mlp
 from cicpe.beliefs.network.memories.base import Memory, MemoryFeatures
-from cicpe.beliefs.network.posteriors.gaussian import LOG_STD, Posterior
+from cicpe.beliefs.network.posteriors.gaussian import Posterior
 from cicpe.config import Config
 from cicpe.spaces import Space, Sphere
 
