@@ -177,7 +177,6 @@ def test_observations_that_no_task_explains_warn() -> None:
         belief.observe(state, torch.tensor([[-0.5]]), torch.tensor([[-1.0]]))
 
 
-@pytest.mark.conformance
 @pytest.mark.parametrize("rule", ["agreement", "entropy", "variance", "disagreement", "thompson", "greedy"])
 def test_every_query_rule_keeps_the_promises_of_an_agent(rule: str) -> None:
     config = SMALL.model_copy(update={"query": rule, "particles": 128, "prior_particles": 256})

@@ -14,8 +14,8 @@ Random numbers are drawn for the particles of one episode and shared by all epis
 cloud depends on its own history and the seed alone, whatever else is in the batch. One accepted move more
 or less changes every particle a few moves later, so this has to hold to the last digit:
 
-* Nothing that is decided here passes through a matrix product over the batch, whose kernel and with it the
-  last digit depend on how many episodes there are. Sums over parameters and steps are written out in order.
+* No matrix product over the batch in single precision precedes a decision: its kernel, and with it the last
+  digit, depends on how many episodes there are. Sums over parameters and steps are written out in order.
 * What precedes a decision (sums of log-likelihoods, weights, effective sizes, powers, evidence, gains) is in
   double precision, where the order of a sum that we do not control hardly ever changes a decision.
 * A problem's likelihood is asked in calls whose shape does not depend on the batch: one episode per call, or
