@@ -21,12 +21,13 @@ READY :=
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test test-slow check format bench bench-recipes attack soak train-zoo results copper clean
+.PHONY: help venv demo test test-slow test-arithmetic check format bench bench-recipes attack soak train-zoo results copper clean
 
 help:
 	@echo "make demo           train an agent from scratch, deploy it, watch a session (about three minutes)"
 	@echo "make test           the tests that take seconds"
 	@echo "make test-slow      the tests that take minutes"
+	@echo "make test-arithmetic  the conformance suites under the arithmetic of another processor"
 	@echo "make check          lint, format and types"
 	@echo "make format         put the code in house format"
 	@echo "make bench          measure the speed of training and deployment"
@@ -56,6 +57,10 @@ test: $(READY)
 
 test-slow: $(READY)
 	$(BIN)/python -m pytest -m slow
+
+# Without vector instructions, and with the matrix products that Intel's library has for every processor.
+test-arithmetic: $(READY)
+	MKL_CBWR=COMPATIBLE ATEN_CPU_CAPABILITY=default $(BIN)/python -m pytest -m "conformance and not slow" -n $(WORKERS)
 
 check: $(READY)
 	$(BIN)/ruff check .
