@@ -8,7 +8,8 @@ from pydantic import Field
 
 from cicpe.beliefs.base import BeliefConfig, CalibrationPlan, FitRequest, FittedBelief, TaskShape
 from cicpe.beliefs.functions.belief import FunctionBelief, FunctionConfig
-from cicpe.gp.mixture import KINDS, GPMixture, fit_gp_mixture
+from cicpe.beliefs.functions.fit import fit_gp_mixture
+from cicpe.gp.mixture import KINDS, GPMixture
 
 
 @final
