@@ -163,8 +163,9 @@ def test_a_refusal_is_in_both_units(field: str, options: dict[str, float]) -> No
 
 def test_a_value_far_better_than_the_range_is_refused_and_a_wider_range_takes_it() -> None:
     study = made(height_sampler((0.0, 0.49)), "minimize")
-    with pytest.raises(InvalidInput, match=r"value of trial 0 .*-545.*0 to 0\.49.*give the sampler a range"):
+    with pytest.raises(InvalidInput, match=r"0 to 0\.49.*give the sampler a range") as caught:
         study.optimize(in_line(lambda x: -545.0), n_trials=5)
+    assert (caught.value.field, caught.value.value) == ("value of trial 0", -545.0)
     assert [trial.value for trial in study.trials] == [-545.0]  # Optuna has it all the same
     study.sampler = height_sampler((-600.0, 1.0))
     study.optimize(in_line(lambda x: -500 + x), n_trials=1)
@@ -296,8 +297,9 @@ def test_a_name_that_it_does_not_know(space: Any) -> None:
         value = in_plane(lambda x, y: x * y)(trial)
         return value + trial.suggest_float("z", 0, 1)
 
-    with pytest.raises(InvalidInput, match=r"parameter.*'z'.*x, y.*independent_sampler"):
+    with pytest.raises(InvalidInput, match=r"x, y.*independent_sampler") as caught:
         study.optimize(objective, n_trials=1)
+    assert (caught.value.field, caught.value.value) == ("parameter", "z")
     assert study.trials[0].state == TrialState.FAIL
 
 
