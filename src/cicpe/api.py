@@ -15,6 +15,7 @@ from pydantic import ValidationError
 from cicpe import zoo
 from cicpe.beliefs.base import Belief
 from cicpe.beliefs.functions.belief import FunctionBelief
+from cicpe.beliefs.functions.fit import fit_gp_mixture
 from cicpe.beliefs.network.belief import NetworkBelief
 from cicpe.beliefs.particles.belief import ParticleBelief
 from cicpe.beliefs.particles.likelihood import fit_likelihood
@@ -26,7 +27,6 @@ from cicpe.certification.certificate import LEDGER, append_certificate
 from cicpe.certification.checkpoints import CertificationTarget, CheckpointCertifier
 from cicpe.errors import InvalidInput, allowed_by
 from cicpe.evaluation.evaluate import Evaluation, evaluate_agent
-from cicpe.gp.mixture import fit_gp_mixture
 from cicpe.model.model import Description, Model, network_belief
 from cicpe.problems import Problem, TaskBatch, make_problem, spec_of
 from cicpe.training.checkpoint import restore_checkpoint, save_checkpoint

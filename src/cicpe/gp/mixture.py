@@ -16,14 +16,11 @@ from torch import Generator, Tensor, nn
 
 from cicpe.gp.exact import condition
 from cicpe.gp.kernels import MATERN_32, MATERN_52, SQUARED_EXPONENTIAL, correlation, scaled_distance
-from cicpe.problems import Problem, TaskBatch
 from cicpe.statistics import sobol_points
 
 KINDS = 24
-TASKS, QUERIES = 1024, 32
-"""Simulated tasks, and random queries of each."""
 STEPS, BATCH, RATE = 250, 32, 0.03
-"""Gradient steps of the fit, tasks in each, and their size."""
+"""Gradient steps of the fit, functions in each, and their size."""
 FLOOR = 1e-3
 """Standard deviation of noise, in units of the observations' own, that is always there: no kernel is exact."""
 SMOOTHNESS = (MATERN_32, MATERN_52, SQUARED_EXPONENTIAL)
@@ -125,55 +122,51 @@ class GPMixture(nn.Module):
         return condition(covariance_BJTT, self.noise(context_BC).square(), error_BJT).log_evidence()
 
 
-class _Pilot(NamedTuple):
-    """What simulated tasks return at random queries."""
+class FunctionSamples(NamedTuple):
+    """What functions of a family return at some places."""
 
-    context_NC: Float[Tensor, "task context"]
-    place_NTQ: Float[Tensor, "task step query"]
+    context_NC: Float[Tensor, "function context"]
+    place_NTQ: Float[Tensor, "function step query"]
     """In unit coordinates."""
-    observed_NT: Float[Tensor, "task step"]
+    observed_NT: Float[Tensor, "function step"]
 
 
-def _simulate(problem: Problem, rng: Generator) -> _Pilot:
-    tasks = TaskBatch.draw(problem, TASKS, rng)
-    rows = torch.arange(TASKS).repeat_interleave(QUERIES)
-    query = problem.query_space.sample(len(rows), rng)
-    observed = tasks.select(rows).observe(query, rng)[:, 0].double()
-    place = problem.query_space.to_unit(query).double()
-    return _Pilot(tasks.context, place.view(TASKS, QUERIES, -1), observed.view(TASKS, QUERIES))
-
-
-def _first_guess(problem: Problem, pilot: _Pilot, kinds: int) -> GPMixture:
-    mixture = GPMixture(kinds, pilot.place_NTQ.shape[-1], pilot.context_NC.shape[-1])
-    mixture.centre, mixture.spread = pilot.observed_NT.mean(), pilot.observed_NT.std().clamp_min(1e-9)
-    if "noise" in problem.context_names:
+def _first_guess(samples: FunctionSamples, kinds: int, noise_context: int | None) -> GPMixture:
+    mixture = GPMixture(kinds, samples.place_NTQ.shape[-1], samples.context_NC.shape[-1])
+    mixture.centre, mixture.spread = samples.observed_NT.mean(), samples.observed_NT.std().clamp_min(1e-9)
+    if noise_context is not None:
         # The known level is the noise: kinds are not needed to tell its values apart.
         with torch.no_grad():
             mixture.noise_by_context_JC.zero_()
-            mixture.noise_by_context_JC[:, list(problem.context_names).index("noise")] = 1.0
+            mixture.noise_by_context_JC[:, noise_context] = 1.0
             mixture.log_noise_J.fill_(-float(mixture.spread.log()))
     return mixture
 
 
-def fit_gp_mixture(
-    problem: Problem, seed: int = 0, kinds: int = KINDS, updates: int | None = None, seconds: float = math.inf
+def fit_mixture(
+    samples: FunctionSamples,
+    rng: Generator,
+    kinds: int = KINDS,
+    updates: int | None = None,
+    seconds: float = math.inf,
+    noise_context: int | None = None,
 ) -> GPMixture:
-    """The mixture of kinds that makes what simulated tasks return most likely.
+    """The mixture of kinds that makes some samples most likely.
 
     Args:
-        problem: Draws the tasks.
-        seed: Seeds them.
+        samples: Of many functions.
+        rng: Draws the functions of each gradient step.
         kinds: How many kinds of process are mixed.
         updates: Gradient steps; ``STEPS`` if left out.
         seconds: A limit: the fit then ends with as many steps as there was time for.
+        noise_context: Which context is the known standard deviation of the noise, if any is.
 
     Returns:
         The fitted mixture, whose parameters need no gradient.
     """
-    rng = torch.Generator().manual_seed(seed)
-    pilot = _simulate(problem, rng)
-    mixture = _first_guess(problem, pilot, kinds)
-    value_NT = mixture.standard(pilot.observed_NT)
+    mixture = _first_guess(samples, kinds, noise_context)
+    value_NT = mixture.standard(samples.observed_NT)
+    functions, queries = value_NT.shape
     optimiser = torch.optim.Adam(mixture.parameters(), lr=RATE, betas=(0.9, 0.98))
     steps, began = updates or STEPS, time.perf_counter()
     for step in range(steps):
@@ -182,10 +175,10 @@ def fit_gp_mixture(
             break
         for group in optimiser.param_groups:
             group["lr"] = RATE * (0.05 + 0.95 * math.cos(math.pi / 2 * done) ** 2)
-        some = torch.randint(TASKS, (BATCH,), generator=rng)
-        joint = mixture.log_evidence(pilot.context_NC[some], pilot.place_NTQ[some], value_NT[some])
+        some = torch.randint(functions, (BATCH,), generator=rng)
+        joint = mixture.log_evidence(samples.context_NC[some], samples.place_NTQ[some], value_NT[some])
         joint = joint + mixture.log_share_J.log_softmax(dim=0)
-        loss = -joint.logsumexp(dim=-1).mean() / QUERIES + 1e-3 * mixture.log_scale_JQ.square().mean()
+        loss = -joint.logsumexp(dim=-1).mean() / queries + 1e-3 * mixture.log_scale_JQ.square().mean()
         optimiser.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]
         optimiser.step()

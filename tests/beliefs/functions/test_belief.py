@@ -19,9 +19,10 @@ from cicpe import trees
 from cicpe.agents.belief_agent import BeliefAgent
 from cicpe.agents.stop_rules import ConfidenceStop
 from cicpe.beliefs.functions.belief import TIE, FunctionBelief, FunctionConfig, FunctionState
+from cicpe.beliefs.functions.fit import fit_gp_mixture
 from cicpe.episodes.table import record
 from cicpe.errors import InvalidInput
-from cicpe.gp.mixture import FLOOR, RATE, GPMixture, fit_gp_mixture
+from cicpe.gp.mixture import FLOOR, RATE, GPMixture
 from cicpe.problems import Problem, TaskBatch
 from cicpe.spaces import Box, Interval, Space
 from cicpe.testing import check_agent
