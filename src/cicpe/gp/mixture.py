@@ -7,17 +7,20 @@ All of that is fitted by maximising the likelihood of what simulated tasks retur
 """
 
 import math
-from typing import final
+import time
+from typing import NamedTuple, final
 
 import torch
 from jaxtyping import Float, Int
-from torch import Tensor, nn
+from torch import Generator, Tensor, nn
 
 from cicpe.gp.exact import condition
 from cicpe.gp.kernels import MATERN_32, MATERN_52, SQUARED_EXPONENTIAL, correlation, scaled_distance
 from cicpe.statistics import sobol_points
 
 KINDS = 24
+STEPS, BATCH, RATE = 250, 32, 0.03
+"""Gradient steps of the fit, functions in each, and their size."""
 FLOOR = 1e-3
 """Standard deviation of noise, in units of the observations' own, that is always there: no kernel is exact."""
 SMOOTHNESS = (MATERN_32, MATERN_52, SQUARED_EXPONENTIAL)
@@ -117,3 +120,66 @@ class GPMixture(nn.Module):
         covariance_BJTT = self.covariance(torch.arange(self.kinds), place_B1TQ, place_B1TQ)
         error_BJT = value_BT[:, None] - self.level_J[:, None]
         return condition(covariance_BJTT, self.noise(context_BC).square(), error_BJT).log_evidence()
+
+
+class FunctionSamples(NamedTuple):
+    """What functions of a family return at some places."""
+
+    context_NC: Float[Tensor, "function context"]
+    place_NTQ: Float[Tensor, "function step query"]
+    """In unit coordinates."""
+    observed_NT: Float[Tensor, "function step"]
+
+
+def _first_guess(samples: FunctionSamples, kinds: int, noise_context: int | None) -> GPMixture:
+    mixture = GPMixture(kinds, samples.place_NTQ.shape[-1], samples.context_NC.shape[-1])
+    mixture.centre, mixture.spread = samples.observed_NT.mean(), samples.observed_NT.std().clamp_min(1e-9)
+    if noise_context is not None:
+        # The known level is the noise: kinds are not needed to tell its values apart.
+        with torch.no_grad():
+            mixture.noise_by_context_JC.zero_()
+            mixture.noise_by_context_JC[:, noise_context] = 1.0
+            mixture.log_noise_J.fill_(-float(mixture.spread.log()))
+    return mixture
+
+
+def fit_mixture(
+    samples: FunctionSamples,
+    rng: Generator,
+    kinds: int = KINDS,
+    updates: int | None = None,
+    seconds: float = math.inf,
+    noise_context: int | None = None,
+) -> GPMixture:
+    """The mixture of kinds that makes some samples most likely.
+
+    Args:
+        samples: Of many functions.
+        rng: Draws the functions of each gradient step.
+        kinds: How many kinds of process are mixed.
+        updates: Gradient steps; ``STEPS`` if left out.
+        seconds: A limit: the fit then ends with as many steps as there was time for.
+        noise_context: Which context is the known standard deviation of the noise, if any is.
+
+    Returns:
+        The fitted mixture, whose parameters need no gradient.
+    """
+    mixture = _first_guess(samples, kinds, noise_context)
+    value_NT = mixture.standard(samples.observed_NT)
+    functions, queries = value_NT.shape
+    optimiser = torch.optim.Adam(mixture.parameters(), lr=RATE, betas=(0.9, 0.98))
+    steps, began = updates or STEPS, time.perf_counter()
+    for step in range(steps):
+        done = max(step / steps, (time.perf_counter() - began) / seconds)
+        if done >= 1:
+            break
+        for group in optimiser.param_groups:
+            group["lr"] = RATE * (0.05 + 0.95 * math.cos(math.pi / 2 * done) ** 2)
+        some = torch.randint(functions, (BATCH,), generator=rng)
+        joint = mixture.log_evidence(samples.context_NC[some], samples.place_NTQ[some], value_NT[some])
+        joint = joint + mixture.log_share_J.log_softmax(dim=0)
+        loss = -joint.logsumexp(dim=-1).mean() / queries + 1e-3 * mixture.log_scale_JQ.square().mean()
+        optimiser.zero_grad()
+        loss.backward()  # type: ignore[no-untyped-call]
+        optimiser.step()
+    return mixture.requires_grad_(False)

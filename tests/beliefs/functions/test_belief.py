@@ -17,10 +17,9 @@ from torch import Generator, Tensor
 
 from cicpe import trees
 from cicpe.beliefs.functions.belief import TIE, FunctionBelief, FunctionConfig, FunctionState
-from cicpe.beliefs.functions.fit import RATE, fit_gp_mixture
-from cicpe.episodes.table import RecordSettings, tabulate
+from cicpe.beliefs.functions.fit import fit_gp_mixture
 from cicpe.errors import InvalidInput
-from cicpe.gp.mixture import FLOOR, GPMixture
+from cicpe.gp.mixture import FLOOR, RATE, GPMixture
 from cicpe.problems import Problem, TaskBatch
 from cicpe.spaces import Box, Interval, Space
 from cicpe.testing import check_agent
