@@ -21,7 +21,7 @@ READY :=
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test test-slow test-arithmetic check format bench bench-recipes train-zoo results copper clean
+.PHONY: help venv demo test test-slow test-arithmetic check format bench bench-recipes attack soak train-zoo results copper clean
 
 help:
 	@echo "make demo           train an agent from scratch, deploy it, watch a session (about three minutes)"
@@ -32,6 +32,8 @@ help:
 	@echo "make format         put the code in house format"
 	@echo "make bench          measure the speed of training and deployment"
 	@echo "make bench-recipes  race the recipes against each other"
+	@echo "make attack         attack campaigns and their server, on this machine alone (about ten minutes)"
+	@echo "make soak           an hour of clients and kills, then every promise checked (MINUTES=60 STORE=sqlite|postgres)"
 	@echo "make train-zoo      train the models of the zoo anew (the minutes in scripts/results.py)"
 	@echo "make results        measure the zoo and write the pages and figures of docs/results"
 	@echo "make copper         train and measure on the copper survey (after cicpe data fit)"
@@ -75,6 +77,15 @@ bench: $(READY)
 
 bench-recipes: $(READY)
 	$(BIN)/python benchmarks/race_recipes.py
+
+attack: $(READY)
+	$(BIN)/python benchmarks/attack.py
+
+MINUTES ?= 60
+STORE ?= sqlite
+
+soak: $(READY)
+	$(BIN)/python benchmarks/soak.py --minutes $(MINUTES) --store $(STORE)
 
 FAMILIES ?= binary-search best-arm gp-max ackley
 

@@ -11,7 +11,8 @@ import cicpe
 from cicpe.agents.base import Agent, Proposal
 from cicpe.certification.certificate import LEDGER, read_ledger
 from cicpe.certification.certify import calibration_sha256
-from cicpe.certification.checkpoints import CERTIFIED, CertificationTarget, CheckpointCertifier
+from cicpe.certification.checkpoints import CERTIFIED, RECORD, CertificationTarget, CheckpointCertifier
+from cicpe.errors import InvalidInput, ModelError
 from cicpe.problems.binary_search import BinarySearch
 
 TINY = {"network": {"memory": {"kind": "gru", "hidden": 8}}, "first_batch": 16, "batch": 16, "horizon": 4}
@@ -91,6 +92,102 @@ def test_a_checkpoint_is_tested_once_and_budgets_add_up() -> None:
     inspector.resume(0.8)
     inspector.inspect(0.9, lambda: model)
     assert len(said) == 2
+
+
+# An interrupted run.
+
+
+def certifier(folder: Path, lines: list[str], **changes: Any) -> CheckpointCertifier:
+    target = CertificationTarget(1.5, 0.1, 4)._replace(**changes)
+    return CheckpointCertifier(target, seed=0, folder=folder, report=lines.append)
+
+
+def test_what_was_tested_before_the_last_saved_state_is_not_tested_again(tmp_path: Path) -> None:
+    model, _ = train(certify_every=None)
+    lines: list[str] = []
+    first = certifier(tmp_path, lines)
+    first.start()
+    first.inspect(0.5, lambda: model)
+    assert len(lines) == 1
+    # The run was saved at 0.4, tested at 0.5 and killed: it goes on from 0.4.
+    again = certifier(tmp_path, lines)
+    again.resume(0.4)
+    again.inspect(0.45, lambda: model)
+    again.inspect(0.5, lambda: model)
+    assert len(lines) == 1
+    again.inspect(0.75, lambda: model)
+    assert len(lines) == 2
+
+
+def test_a_run_killed_during_a_test_has_spent_its_share(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model, _ = train(certify_every=None)
+    lines: list[str] = []
+    killed = certifier(tmp_path, lines)
+
+    def kill(*arguments: Any, **options: Any) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("cicpe.certification.checkpoints.certify", kill)
+        with pytest.raises(KeyboardInterrupt):
+            killed.inspect(0.25, lambda: model)
+    again = certifier(tmp_path, lines)
+    again.resume(0.2)
+    again.inspect(0.3, lambda: model)
+    assert lines == []
+
+
+def test_a_whole_run_tests_each_checkpoint_once_however_often_it_is_interrupted(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    tested: list[str] = []
+
+    def interrupt(line: str) -> None:
+        tested.append(line)
+        if len(tested) in (1, 2):
+            raise KeyboardInterrupt
+
+    # The run is saved at its end alone, so that every resumption begins before what was tested.
+    options: dict[str, Any] = {"updates": 8, "certify_every": 2, "checkpoint_seconds": 1e9, **EASY}
+    for _ in range(2):
+        with pytest.raises(KeyboardInterrupt):
+            cicpe.train(
+                BinarySearch(dim=1, noise=0.05),
+                out=folder,
+                resume=True,
+                callback=cicpe.TrainingCallback(on_certificate=interrupt),
+                **options,
+            )
+    cicpe.train(
+        BinarySearch(dim=1, noise=0.05),
+        out=folder,
+        resume=True,
+        callback=cicpe.TrainingCallback(on_certificate=interrupt),
+        **options,
+    )
+    assert [line.split(":")[0] for line in tested] == [f"checkpoint {k} of 4" for k in (1, 2, 3, 4)]
+
+
+def test_other_tests_than_the_run_began_with_are_refused(tmp_path: Path) -> None:
+    model, _ = train(certify_every=None)
+    certifier(tmp_path, []).inspect(0.25, lambda: model)
+    with pytest.raises(InvalidInput, match="the tests that this run began with"):
+        certifier(tmp_path, [], checks=8).resume(0.3)
+
+
+def test_a_new_run_in_the_same_folder_begins_with_its_whole_budget(tmp_path: Path) -> None:
+    model, _ = train(certify_every=None)
+    certifier(tmp_path, []).inspect(1.0, lambda: model)
+    assert (tmp_path / CERTIFIED / "config.json").exists()
+    fresh = certifier(tmp_path, [], checks=8)
+    fresh.start()
+    fresh.resume(0.0)
+    assert (fresh.done, fresh.best) == (0, None)
+
+
+def test_a_damaged_record_is_refused(tmp_path: Path) -> None:
+    (tmp_path / RECORD).write_text('{"tested": -1}')
+    with pytest.raises(ModelError, match="cannot be read as a record of tests"):
+        certifier(tmp_path, []).resume(0.3)
 
 
 @pytest.mark.parametrize(

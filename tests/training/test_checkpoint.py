@@ -1,40 +1,33 @@
-"""Interrupted training goes on bit for bit: killed at every stage of a write and at random, then resumed."""
+"""Checkpoints: a restored trainer goes on exactly, and what is damaged, foreign or unwritable is refused."""
 
-import json
-import multiprocessing
-import os
-import random
-import signal
 import subprocess
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from safetensors.torch import load_file
 
 import cicpe
 from cicpe import files
 from cicpe.beliefs.network.memories.regression import RegressionConfig
 from cicpe.beliefs.network.network import NetworkConfig
 from cicpe.errors import CheckpointError
-from cicpe.model.model import Model
+from cicpe.model import Model
 from cicpe.problems import Problem, make_problem
 from cicpe.problems.ackley import Ackley
 from cicpe.problems.best_arm import BestArm
 from cicpe.problems.binary_search import BinarySearch
 from cicpe.problems.per_task import PerTaskProblem
 from cicpe.spaces import Box
+from cicpe.training.base import AnyTrainer
 from cicpe.training.checkpoint import restore_checkpoint, save_checkpoint
-from cicpe.training.config import TrainingConfig
-from cicpe.training.loop import Trainer
 from cicpe.training.recipes import choose
 from cicpe.training.schedule import Budget
+from cicpe.training.trainers import make_trainer
 
-TINY: dict[str, Any] = {"first_batch": 12, "batch": 16, "horizon": 5, "query_scales": (0.5,)}
+TINY: dict[str, Any] = {"first_batch": 12, "batch": 16, "horizon": 5, "query_spreads": (0.5,)}
 UPDATES = 40
 
 
@@ -49,7 +42,7 @@ def one_thread() -> Iterator[None]:
 
 def train(folder: Path, **options: Any) -> Model:
     # A checkpoint after every iteration, and an adapted horizon, so that there is much to get wrong.
-    given = {
+    defaults = {
         "updates": UPDATES,
         "epsilon": (0.3, 0.6),
         "out": folder,
@@ -57,180 +50,7 @@ def train(folder: Path, **options: Any) -> Model:
         "calibration_episodes": 100,
         "settings": TINY,
     }
-    return cicpe.train(BinarySearch(dim=1), **(given | options))
-
-
-def log_of(folder: Path) -> list[dict[str, Any]]:
-    """Every line of the log, without the wall-clock in it."""
-    lines = [json.loads(line) for line in (folder / "log.jsonl").read_text().splitlines()]
-    return [{key: value for key, value in line.items() if key != "seconds"} for line in lines]
-
-
-# Killed. A process dies by SIGKILL, from inside at a chosen call or from outside at a random moment.
-
-FORKS = multiprocessing.get_context("forkserver")
-
-
-def die() -> None:
-    os.kill(os.getpid(), signal.SIGKILL)
-
-
-def dying(function: Callable[..., Any], call: int, before: Callable[..., None] | None) -> Callable[..., Any]:
-    """``function``, killed at its ``call``-th call: before it runs (after ``before``), or just after."""
-    count = 0
-
-    def counted(*arguments: Any) -> Any:
-        nonlocal count
-        count += 1
-        if count == call and before is not None:
-            before(*arguments)
-            die()
-        result = function(*arguments)
-        if count == call:
-            die()
-        return result
-
-    return counted
-
-
-def halve(descriptor: int) -> None:
-    """Leaves a file half written."""
-    os.ftruncate(descriptor, os.fstat(descriptor).st_size // 2)
-
-
-def nothing(*arguments: Any) -> None:
-    pass
-
-
-# Each checkpoint syncs its file and its folder, then renames: call 2 k - 1 of fsync is the k-th file.
-MOMENTS: dict[str, tuple[str, int, Callable[..., None] | None]] = {
-    "in the first checkpoint": ("fsync", 1, halve),
-    "half of a checkpoint written": ("fsync", 9, halve),
-    "checkpoint written, not synced": ("fsync", 7, nothing),
-    "before the rename": ("replace", 4, nothing),
-    "after the rename": ("replace", 5, None),
-}
-
-
-def work(folder: Path, moment: str | None) -> None:
-    torch.set_num_threads(1)
-    if moment is not None:
-        name, call, before = MOMENTS[moment]
-        setattr(files.os, name, dying(getattr(os, name), call, before))
-    train(folder, resume=True)
-
-
-def start(folder: Path, moment: str | None = None) -> Any:
-    process = FORKS.Process(target=work, args=(folder, moment))
-    process.start()
-    return process
-
-
-@pytest.fixture(scope="module")
-def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    FORKS.set_forkserver_preload(["cicpe.api", "torch.utils.tensorboard", "torch._dynamo", "pytest"])
-    folder = tmp_path_factory.mktemp("a")
-    process = start(folder)
-    process.join(120)
-    assert process.exitcode == 0
-    return folder
-
-
-def finish_and_compare(folder: Path, uninterrupted: Path) -> None:
-    process = start(folder)
-    process.join(120)
-    assert process.exitcode == 0
-    assert log_of(folder) == log_of(uninterrupted)
-    for name in ("weights.safetensors", "checkpoint.safetensors"):
-        ours, theirs = load_file(folder / name), load_file(uninterrupted / name)
-        assert ours.keys() == theirs.keys()
-        for key in ours:
-            assert torch.equal(ours[key], theirs[key]), key
-    assert (folder / "calibration.json").read_bytes() == (uninterrupted / "calibration.json").read_bytes()
-    assert Model.load(folder).sha256 == Model.load(uninterrupted).sha256
-
-
-def test_killed_at_every_stage_of_a_write(uninterrupted: Path, tmp_path: Path) -> None:
-    for moment in MOMENTS:
-        process = start(tmp_path, moment)
-        process.join(120)
-        assert process.exitcode == -signal.SIGKILL, moment
-    # What the kills left behind is there, and in nobody's way.
-    assert len(list(tmp_path.glob(".checkpoint.safetensors.*.tmp"))) == 4
-    finish_and_compare(tmp_path, uninterrupted)
-
-
-def test_killed_at_random_moments(uninterrupted: Path, tmp_path: Path) -> None:
-    rng = random.Random(0)
-    checkpoint = tmp_path / "checkpoint.safetensors"
-    kills = 0
-    for _ in range(5):
-        before = checkpoint.stat().st_mtime_ns if checkpoint.exists() else 0
-        process = start(tmp_path)
-        # Wait until it writes, so that the kill falls into training, then a little more.
-        for _ in range(10_000):
-            if not process.is_alive() or (checkpoint.exists() and checkpoint.stat().st_mtime_ns != before):
-                break
-            time.sleep(0.001)
-        time.sleep(rng.uniform(0, 0.04))
-        process.kill()
-        process.join(60)
-        kills += process.exitcode == -signal.SIGKILL
-    assert kills >= 3
-    finish_and_compare(tmp_path, uninterrupted)
-
-
-def test_resuming_a_run_that_had_ended_changes_nothing(uninterrupted: Path) -> None:
-    log, weights = log_of(uninterrupted), (uninterrupted / "weights.safetensors").read_bytes()
-    train(uninterrupted, resume=True)
-    assert log_of(uninterrupted) == log
-    assert (uninterrupted / "weights.safetensors").read_bytes() == weights
-
-
-# The log.
-
-
-def run_to(folder: Path, update: int) -> None:
-    """Trains up to an update and is interrupted there, as by control-C."""
-
-    def on_iteration(trainer: Trainer) -> None:
-        if trainer.at.update >= update:
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        train(folder, callback=cicpe.TrainingCallback(on_iteration=on_iteration))
-
-
-def test_a_half_written_line_of_the_log_is_dropped(uninterrupted: Path, tmp_path: Path) -> None:
-    run_to(tmp_path, 20)
-    with (tmp_path / "log.jsonl").open("a") as file:
-        file.write('{"update": 20, "inference": 0.12')
-    train(tmp_path, resume=True)
-    assert log_of(tmp_path) == log_of(uninterrupted)
-
-
-def test_a_kill_while_the_log_is_rewound_loses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    run_to(tmp_path, 20)
-    before = log_of(tmp_path)
-
-    def killed(*arguments: Any) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(files.os, "replace", killed)
-    with pytest.raises(KeyboardInterrupt):
-        train(tmp_path, resume=True)
-    assert log_of(tmp_path) == before
-
-
-def test_without_resume_a_run_starts_afresh(tmp_path: Path) -> None:
-    run_to(tmp_path, 20)
-    train(tmp_path, updates=4)
-    assert [line["update"] for line in log_of(tmp_path) if "look" not in line] == [2, 4]
-
-
-def test_resume_without_a_checkpoint_starts_at_the_beginning(tmp_path: Path) -> None:
-    train(tmp_path, updates=4, resume=True)
-    assert [line["update"] for line in log_of(tmp_path) if "look" not in line] == [2, 4]
+    return cicpe.train(BinarySearch(dim=1), **(defaults | options))
 
 
 # Every recipe and memory: a trainer that is written down and restored goes on exactly.
@@ -252,61 +72,62 @@ class OneByOne(PerTaskProblem):
         return float(task["target"])
 
 
-"""Two lessons, so that the third iteration is an update."""
 REGRESSION = NetworkConfig(memory=RegressionConfig(basis=8, probes=9))
 
 
-def made(problem: Problem, recipe: str, **settings: Any) -> Trainer:
-    config = choose(recipe, problem).config.model_dump() | TINY | {"minimum_time": 1} | settings
-    return Trainer(problem, TrainingConfig.model_validate(config), Budget(updates=24), seed=3)
+def make(problem: Problem, recipe: str, **settings: Any) -> AnyTrainer:
+    chosen = choose(recipe, problem).config
+    tiny = {"batch": 16, "horizon": 5, "query_spreads": (0.5,), "minimum_time": 1}
+    tiny |= {"warmup": 0.0} if recipe == "paper" else {"first_batch": 12}
+    config = type(chosen).model_validate(chosen.model_dump() | tiny | settings)
+    return make_trainer(problem, config, Budget(updates=24), seed=3)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
     ("problem", "recipe", "settings"),
     [
         (BinarySearch(dim=2), "fast", {}),
-        (BinarySearch(dim=2), "paper", {"warmup": 0.0}),
+        (BinarySearch(dim=2), "paper", {}),
         (BestArm(dim=3), "fast", {"actor": "ttps"}),
         (Ackley(dim=2), "fast", {"network": REGRESSION.model_dump()}),
         (OneByOne(), "fast", {}),
         (BinarySearch(dim=2), "fast", {"actor": "td3"}),
         (BinarySearch(dim=2), "fast", {"actor": "search"}),
+        (BinarySearch(dim=2), "paper", {"actor": "td3", "actor_start": 0.0}),
     ],
-    ids=["fast", "paper", "sphere-ttps", "float64", "per-task", "td3", "search"],
+    ids=["fast", "paper", "sphere-ttps", "float64", "per-task", "td3", "search", "paper-td3"],
 )
 def test_a_restored_trainer_goes_on_exactly(
     problem: Problem, recipe: str, settings: dict[str, Any], tmp_path: Path
 ) -> None:
     path, identity = tmp_path / "checkpoint.safetensors", {"seed": 3}
-    one = made(problem, recipe, **settings)
+    trainer = make(problem, recipe, **settings)
     for _ in range(3):
-        one.iterate()
-    save_checkpoint(one, path, identity)
-    two = made(problem, recipe, **settings)
-    restore_checkpoint(two, path, identity)
-    assert two.at == one.at
-    assert two.last_losses == one.last_losses
+        trainer.iterate()
+    save_checkpoint(trainer, path, identity)
+    restored = make(problem, recipe, **settings)
+    restore_checkpoint(restored, path, identity)
+    assert restored.at == trainer.at
+    assert restored.last_losses == trainer.last_losses
     for _ in range(3):
-        one.iterate()
-        two.iterate()
-        assert two.last_losses == one.last_losses
-    for name in ("network", "average", "target"):
-        ours, theirs = getattr(one, name), getattr(two, name)
-        assert (ours is None) == (theirs is None)
-        if ours is not None:
-            for (key, a), b in zip(ours.state_dict().items(), theirs.state_dict().values(), strict=True):
-                assert torch.equal(a, b), key
-    assert one.at.update == two.at.update
-    assert one.at.cost == two.at.cost
+        trainer.iterate()
+        restored.iterate()
+        assert restored.last_losses == trainer.last_losses
+    assert trainer.modules.keys() == restored.modules.keys()
+    for name, module in trainer.modules.items():
+        for (key, a), b in zip(module.state_dict().items(), restored.modules[name].state_dict().values(), strict=True):
+            assert torch.equal(a, b), (name, key)
+    assert trainer.at.update == restored.at.update
+    assert trainer.at.cost == restored.at.cost
 
 
 def test_saving_does_not_disturb_the_run(tmp_path: Path) -> None:
-    one, two = made(BinarySearch(dim=1), "fast"), made(BinarySearch(dim=1), "fast")
+    undisturbed, saved = make(BinarySearch(dim=1), "fast"), make(BinarySearch(dim=1), "fast")
     for _ in range(3):
-        one.iterate()
-        two.iterate()
-        save_checkpoint(two, tmp_path / "checkpoint.safetensors", {})
-    assert one.last_losses == two.last_losses
+        undisturbed.iterate()
+        saved.iterate()
+        save_checkpoint(saved, tmp_path / "checkpoint.safetensors", {})
+    assert undisturbed.last_losses == saved.last_losses
 
 
 # Refused.
@@ -340,7 +161,7 @@ def test_what_is_no_checkpoint_is_refused(tmp_path: Path, data: bytes) -> None:
 
 
 def test_every_flipped_byte_is_refused(tmp_path: Path, written: bytes) -> None:
-    restored = made(BinarySearch(dim=1), "fast")
+    restored = make(BinarySearch(dim=1), "fast")
     path = tmp_path / "checkpoint.safetensors"
     places = torch.randint(len(written), (60,), generator=torch.Generator().manual_seed(0)).tolist()
     header = int.from_bytes(written[:8], "little")
@@ -359,7 +180,7 @@ def test_every_flipped_byte_is_refused(tmp_path: Path, written: bytes) -> None:
         ({"updates": 6}, "updates was 4, is 6"),
         ({"epsilon": (0.3, 0.5)}, r"config.epsilon was \[0.3, 0.6\], is \[0.3, 0.5\]"),
         ({"settings": {**TINY, "batch": 17}}, r"\(config.batch was 16, is 17\)"),
-        ({"recipe": "paper"}, "config.network.memory.kind was 'axis', is 'lstm'"),
+        ({"recipe": "paper", "settings": {"batch": 16}}, "config.network.memory.kind was 'axis', is 'lstm'"),
     ],
 )
 def test_a_checkpoint_of_another_run_is_refused(
@@ -389,9 +210,9 @@ def test_a_checkpoint_of_another_format_is_refused(
 def test_a_checkpoint_that_does_not_fit_the_network_is_refused(tmp_path: Path) -> None:
     # The settings are the same; the library is another.
     path = tmp_path / "checkpoint.safetensors"
-    save_checkpoint(made(BinarySearch(dim=2), "fast"), path, {})
+    save_checkpoint(make(BinarySearch(dim=2), "fast"), path, {})
     with pytest.raises(CheckpointError, match="does not fit this version"):
-        restore_checkpoint(made(BinarySearch(dim=2), "paper"), path, {})
+        restore_checkpoint(make(BinarySearch(dim=2), "paper"), path, {})
 
 
 # A full disk.
@@ -409,7 +230,7 @@ def leftovers(folder: Path) -> list[Path]:
 def test_a_write_that_fails_keeps_the_old_checkpoint(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str
 ) -> None:
-    trainer, path = made(BinarySearch(dim=1), "fast"), tmp_path / "checkpoint.safetensors"
+    trainer, path = make(BinarySearch(dim=1), "fast"), tmp_path / "checkpoint.safetensors"
     save_checkpoint(trainer, path, {})
     before = path.read_bytes()
     trainer.iterate()
@@ -438,7 +259,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 
 def test_a_really_full_disk(small_disk: Path) -> None:
-    trainer = made(BinarySearch(dim=1), "fast")
+    trainer = make(BinarySearch(dim=1), "fast")
     path = small_disk / "checkpoint.safetensors"
     save_checkpoint(trainer, path, {})
     before = path.read_bytes()
@@ -448,7 +269,7 @@ def test_a_really_full_disk(small_disk: Path) -> None:
         save_checkpoint(trainer, path, {})
     assert path.read_bytes() == before
     assert leftovers(small_disk) == []
-    restore_checkpoint(made(BinarySearch(dim=1), "fast"), path, {})
+    restore_checkpoint(make(BinarySearch(dim=1), "fast"), path, {})
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")  # TensorBoard's own thread

@@ -1,4 +1,4 @@
-"""The losses against analytic oracles: robust transform, prefix weights, likelihoods, heads and the dual cost."""
+"""The losses against analytic oracles: robust transform, prefix weights, likelihoods, and heads."""
 
 import math
 
@@ -6,29 +6,21 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.stats import chi2
 from torch import Generator, Tensor
 from torch.distributions import Normal
 from torch.nn.functional import smooth_l1_loss
 
 from cicpe.beliefs.network.posteriors.gaussian import GaussianPosterior
-from cicpe.problems import TaskBatch
-from cicpe.problems.binary_search import BinarySearch
 from cicpe.spaces import Box, Space, Sphere
-from cicpe.training.config import PrefixMixture, TrainingConfig
-from cicpe.training.cost import dual_cost, smooth_success
-from cicpe.training.loop import Trainer
+from cicpe.training.config import PrefixMixture
 from cicpe.training.losses import (
     continuation_loss,
+    first_true,
     inference_loss,
     prefix_weights,
     robust,
-    stop_head_loss,
+    stop_loss,
 )
-from cicpe.training.rollout import Trajectories
-from cicpe.training.schedule import Budget
-
-ALPHA = 1e-3
 
 
 def make_rng(seed: int = 0) -> Generator:
@@ -117,30 +109,9 @@ def test_a_stop_time_far_beyond_the_trajectory_is_no_division_by_zero() -> None:
     torch.testing.assert_close(weights.sum(dim=1), torch.ones(1))
 
 
-def chi_square_p(counts: Tensor, probability: Tensor) -> float:
-    expected = counts.sum() * probability.double()
-    return float(chi2.sf(float(((counts - expected) ** 2 / expected).sum()), len(counts) - 1))
-
-
-def test_sampled_prefixes_follow_the_weights() -> None:
-    # The paper's sampler: a prefix from the mixture, near the average stopping time, and the one after it.
-    problem, n = BinarySearch(dim=1), 40_000
-    config = TrainingConfig(prefixes="sampled", returns="one-step", polyak=0.01)
-    trainer = Trainer(problem, config, Budget(updates=1))
-    length = torch.tensor([5, 3]).repeat(n // 2)
-    zeros, flags = torch.zeros(n, 7, 1), torch.ones(n, dtype=torch.bool)
-    tasks = TaskBatch.draw(problem, n, make_rng())
-    chosen = trainer._sampled_prefixes(Trajectories(tasks, zeros, zeros, length, flags, flags))
-    assert torch.equal(chosen[:, 1], torch.minimum(chosen[:, 0] + 1, length))
-    for row, end in enumerate((5, 3)):
-        counts = chosen[length == end, 0].bincount(minlength=8).double()
-        weights = prefix_weights(length, torch.full((n,), 4.0), 8, config.mixture)[row, : end + 1]
-        assert counts[end + 1 :].sum() == 0
-        assert chi_square_p(counts[: end + 1], weights) > ALPHA
-        # Negative control: the test sees it if the terminal prefix were drawn a little too rarely.
-        wrong = weights.clone()
-        wrong[end] *= 1.15
-        assert chi_square_p(counts[: end + 1], wrong / wrong.sum()) < ALPHA
+def test_first_true_is_the_first_or_the_last_prefix() -> None:
+    hit = torch.tensor([[False, True, False, True], [False, False, False, False], [True, True, True, True]])
+    assert first_true(hit).tolist() == [1.0, 3.0, 0.0]
 
 
 # The likelihood.
@@ -231,29 +202,26 @@ def test_the_anchor_on_a_sphere_is_minus_the_cosine_of_a_sample() -> None:
 # The heads.
 
 
-def test_stop_loss_is_cross_entropy_or_half_a_square_summed_over_twins() -> None:
+def test_stop_loss_is_cross_entropy_summed_over_twins() -> None:
     logits, reward = normal(2, 3, 2), torch.tensor([[0.0, 1.0, 0.25], [1.0, 0.0, 0.5]])
     weights = torch.rand(2, 3, generator=make_rng())
-    entropy = square = 0.0
+    entropy = 0.0
     for b in range(2):
         for t in range(3):
             for twin in range(2):
                 p, r = 1 / (1 + math.exp(-float(logits[b, t, twin]))), float(reward[b, t])
                 entropy -= float(weights[b, t]) * (r * math.log(p) + (1 - r) * math.log(1 - p)) / 2
-                square += float(weights[b, t]) * (p - r) ** 2 / 2 / 2
-    assert float(stop_head_loss(logits, reward, weights, "cross-entropy")) == pytest.approx(entropy, rel=1e-5)
-    assert float(stop_head_loss(logits, reward, weights, "squared")) == pytest.approx(square, rel=1e-5)
+    assert float(stop_loss(logits, reward, weights)) == pytest.approx(entropy, rel=1e-5)
 
 
-@pytest.mark.parametrize("kind", ["cross-entropy", "squared"])
-def test_the_stop_loss_is_least_at_the_success_probability(kind: str) -> None:
+def test_the_stop_loss_is_least_at_the_success_probability() -> None:
     reward = (torch.arange(1000) < 730).float()[:, None]
     grid = torch.linspace(-4, 4, 1601)
-    values = [float(stop_head_loss(x.expand(1000, 1, 1), reward, torch.ones(1000, 1), kind)) for x in grid]
+    values = [float(stop_loss(x.expand(1000, 1, 1), reward, torch.ones(1000, 1))) for x in grid]
     assert float(torch.sigmoid(grid[int(torch.tensor(values).argmin())])) == pytest.approx(0.73, abs=2e-3)
 
 
-def test_go_loss_is_half_a_square_where_a_continuation_was_made() -> None:
+def test_continuation_loss_is_half_a_square_where_a_continuation_was_made() -> None:
     values, target = normal(2, 3, 2), normal(2, 3, seed=1)
     weights = torch.tensor([[0.5, 0.5, 0.0], [1.0, 0.0, 0.0]])
     expected = sum(
@@ -263,33 +231,3 @@ def test_go_loss_is_half_a_square_where_a_continuation_was_made() -> None:
         for j in range(2)
     )
     assert float(continuation_loss(values, target, weights)) == pytest.approx(expected, rel=1e-5)
-
-
-# The dual cost.
-
-
-def test_smooth_success_is_the_formula() -> None:
-    loss, epsilon = torch.tensor([0.0, 0.1, 0.35]), torch.tensor([0.1, 0.1, 0.2])
-    expected = sum(1 / (1 + math.exp(-(e - d) / (0.1 * e))) for d, e in [(0.0, 0.1), (0.1, 0.1), (0.35, 0.2)]) / 3
-    assert float(smooth_success(loss, epsilon, 0.1)) == pytest.approx(expected, rel=1e-5)
-
-
-def test_smooth_success_in_its_limits() -> None:
-    epsilon = torch.full((4,), 0.2)
-    loss = torch.tensor([0.0, 0.19, 0.21, 5.0])
-    assert float(smooth_success(loss, epsilon, 1e-4)) == pytest.approx(0.5)  # the share of successes
-    assert float(smooth_success(epsilon, epsilon, 0.1)) == pytest.approx(0.5)  # exactly on the edge
-    assert float(smooth_success(loss, epsilon, 1e9)) == pytest.approx(0.5)  # infinitely soft
-    assert float(smooth_success(torch.full((4,), 1e6), epsilon, 0.1)) == 0.0
-    assert float(smooth_success(torch.zeros(4), epsilon, 0.05)) == pytest.approx(1.0, abs=1e-8)
-
-
-def test_the_cost_falls_while_success_is_short_and_rises_beyond() -> None:
-    assert dual_cost(0.5, success=0.8, delta=0.1, rate=0.2) == pytest.approx(0.5 - 0.2 * 0.1)
-    assert dual_cost(0.5, success=0.95, delta=0.1, rate=0.2) == pytest.approx(0.5 + 0.2 * 0.05)
-    assert dual_cost(0.5, success=0.9, delta=0.1, rate=0.2) == pytest.approx(0.5)
-
-
-def test_the_cost_is_projected_to_the_unit_interval() -> None:
-    assert dual_cost(0.001, success=0.0, delta=0.1, rate=1.0) == 0.0
-    assert dual_cost(0.999, success=1.0, delta=0.1, rate=1.0) == 1.0

@@ -1,4 +1,4 @@
-"""Training episodes and their replay: where they end, what is padding, and what is kept."""
+"""Training episodes: where they end, and what is padding."""
 
 import pytest
 import torch
@@ -12,8 +12,8 @@ from cicpe.problems import TaskBatch
 from cicpe.problems.binary_search import BinarySearch
 from cicpe.training.config import TrainingConfig
 from cicpe.training.loop import build_network
-from cicpe.training.replay import Replay, join, select_rows
-from cicpe.training.rollout import Behaviour, StopTest, Trajectories, collect
+from cicpe.training.paper import BellmanTest
+from cicpe.training.rollout import Behaviour, Trajectories, collect, draw_behaviour
 
 PROBLEM = BinarySearch(dim=2)
 N, HORIZON = 60, 6
@@ -43,7 +43,7 @@ def play(
     tasks = TaskBatch.draw(PROBLEM, n, make_rng(seed))
     behaviour = Behaviour(torch.ones(n), torch.arange(n) < random * n, 0.0)
     goal = Goal(torch.full((n,), 0.2), torch.full((n,), 0.01))
-    test = None if minimum_time is None else StopTest(goal, minimum_time)
+    test = None if minimum_time is None else BellmanTest(network, goal, minimum_time)
     actor = make_actor("ts", PROBLEM.query_space, PROBLEM.answer_space)
     return collect(network, actor, tasks, HORIZON, behaviour, make_rng(seed + 1), test)
 
@@ -93,49 +93,9 @@ def test_a_rollout_is_a_function_of_its_seeds(network: Network) -> None:
     assert not torch.equal(one.query, other.query)
 
 
-# Replay.
-
-
-def test_the_replay_keeps_the_last_rollouts(network: Network) -> None:
-    replay = Replay(2)
-    rollouts = [play(network, seed) for seed in range(3)]
-    for seed, rollout in enumerate(rollouts):
-        replay.add(seed, rollout)
-    assert [stored.seed for stored in replay] == [1, 2]
-
-
-def test_a_sample_has_whole_trajectories_of_every_rollout(network: Network) -> None:
-    replay = Replay(4)
-    rollouts = [play(network, seed, n=40) for seed in range(3)]
-    for seed, rollout in enumerate(rollouts):
-        replay.add(seed, rollout)
-    drawn = replay.sample(200, make_rng())
-    assert len(drawn.tasks) == 200
-    everything = join(rollouts)
-    origin = [int((everything.query == row).all(dim=(1, 2)).nonzero()[0, 0]) for row in drawn.query]
-    again = select_rows(everything, torch.tensor(origin))
-    for name in ("query", "observation", "length", "stopped", "own"):
-        assert torch.equal(getattr(drawn, name), getattr(again, name))
-    assert torch.equal(drawn.tasks.target, again.tasks.target)
-    assert torch.equal(drawn.tasks.context, again.tasks.context)
-    assert len({index // 40 for index in origin}) == 3
-
-
-def test_a_new_horizon_empties_the_replay(network: Network) -> None:
-    replay, rollout = Replay(4), play(network)
-    replay.add(0, rollout)
-    replay.add(1, rollout._replace(query=rollout.query[:, :3], observation=rollout.observation[:, :3]))
-    assert [stored.seed for stored in replay] == [1]
-
-
-def test_the_replay_is_rebuilt_from_its_tensors(network: Network) -> None:
-    replay, again = Replay(4), Replay(4)
-    for seed in range(3):
-        # The tasks are drawn from the seed, as the trainer draws them.
-        replay.add(seed, play(network, seed))
-    again.restore(PROBLEM, replay.tensors())
-    for before, after in zip(replay, again, strict=True):
-        assert after.seed == before.seed
-        assert torch.equal(after.trajectories.query, before.trajectories.query)
-        assert torch.equal(after.trajectories.tasks.target, before.trajectories.tasks.target)
-        assert torch.equal(after.trajectories.tasks.context, before.trajectories.tasks.context)
+def test_a_behaviour_is_drawn_from_its_shares() -> None:
+    behaviour = draw_behaviour(4000, (0.0, 0.0, 1.0), 0.25, 0.1, make_rng())
+    assert set(behaviour.query_spread.tolist()) == {0.0, 1.0}
+    assert float(behaviour.query_spread.mean()) == pytest.approx(1 / 3, abs=0.04)
+    assert float(behaviour.random_episode.float().mean()) == pytest.approx(0.25, abs=0.04)
+    assert behaviour.random_queries == 0.1

@@ -6,7 +6,7 @@ import torch
 from torch import Generator, Tensor
 
 from cicpe import trees
-from cicpe.beliefs.network.memories.base import Dims, FunctionMemory, Memory, MemoryFeatures, State, at_prefixes
+from cicpe.beliefs.network.memories.base import Dims, FunctionMemory, Memory, MemoryFeatures, PrefixState, State
 from cicpe.errors import InvalidInput
 
 
@@ -205,10 +205,11 @@ def _check_prefixes(memory: Memory, history: _History, tolerance: float) -> None
     batch, horizon = history.query_BTQ.shape[:2]
     for steps in (1, horizon):
         whole = memory.unroll(history.context_BC, history.query_BTQ[:, :steps], history.observation_BTY[:, :steps])
+        _require(isinstance(whole, PrefixState), "prefixes of a state", f"{type(whole).__name__} has no at_prefixes")
         everywhere = _see(memory, whole, history.candidate_BPQ[:, : steps + 1])
         index_BK = torch.stack([torch.arange(batch) % (steps + 1), (torch.arange(batch) + 1).clamp_max(steps)], dim=1)
         rows = torch.arange(batch)[:, None]
-        some = _see(memory, at_prefixes(whole, index_BK), history.candidate_BPQ[rows, index_BK])
+        some = _see(memory, whole.at_prefixes(index_BK), history.candidate_BPQ[rows, index_BK])
         expected = trees.map_leaves(lambda leaf: leaf[rows, index_BK], everywhere)  # noqa: B023
         where = f"at the prefixes {index_BK.tolist()} of {steps} steps"
         _require_same("prefixes of a state", where, some, expected, tolerance)

@@ -19,32 +19,34 @@ from torch import Tensor
 
 from cicpe.errors import CheckpointError
 from cicpe.files import write_atomic
-from cicpe.training.loop import Losses, Progress, Trainer
+from cicpe.training.base import AnyTrainer, Losses, Progress
 
 FORMAT = "cicpe-checkpoint-1"
 
 
-def _modules(trainer: Trainer) -> dict[str, torch.nn.Module]:
-    modules: dict[str, torch.nn.Module] = {"network": trainer.network, "average": trainer.average}
-    if trainer.target is not None:
-        modules["target"] = trainer.target
-    return modules
-
-
 def _digest(tensors: dict[str, Tensor], meta: dict[str, str]) -> str:
     """A hash of all that a checkpoint holds: safetensors itself does not notice a flipped bit."""
-    found = hashlib.sha256(json.dumps(meta, sort_keys=True).encode())
+    digest = hashlib.sha256(json.dumps(meta, sort_keys=True).encode())
     for key in sorted(tensors):
         value = tensors[key].contiguous()
-        found.update(f"{key} {value.dtype} {tuple(value.shape)}".encode())
-        found.update(value.reshape(-1).view(torch.uint8).numpy().tobytes() if value.numel() else b"")
-    return found.hexdigest()
+        digest.update(f"{key} {value.dtype} {tuple(value.shape)}".encode())
+        digest.update(value.reshape(-1).view(torch.uint8).numpy().tobytes() if value.numel() else b"")
+    return digest.hexdigest()
 
 
-def save_checkpoint(trainer: Trainer, path: Path, identity: dict[str, Any]) -> None:
-    """Writes everything that ``restore_checkpoint`` needs; ``identity`` says which run this is."""
+def save_checkpoint(trainer: AnyTrainer, path: Path, identity: dict[str, Any]) -> None:
+    """Writes everything that ``restore_checkpoint`` needs.
+
+    Args:
+        trainer: The run.
+        path: The file, replaced whole or not at all.
+        identity: What tells this run from others, as JSON values.
+
+    Raises:
+        CheckpointError: The file could not be written; an earlier one is kept.
+    """
     tensors: dict[str, Tensor] = {"rng": trainer.rng.get_state()}
-    for name, module in _modules(trainer).items():
+    for name, module in trainer.modules.items():
         tensors |= {f"{name}.{key}": value for key, value in module.state_dict().items()}
     for i, parameter in enumerate(trainer.network.parameters()):
         state = trainer.optimiser.state.get(parameter, {})
@@ -66,8 +68,17 @@ def save_checkpoint(trainer: Trainer, path: Path, identity: dict[str, Any]) -> N
         ) from error
 
 
-def restore_checkpoint(trainer: Trainer, path: Path, identity: dict[str, Any]) -> None:
-    """Puts a trainer, freshly made with the same settings, where the checkpoint was written."""
+def restore_checkpoint(trainer: AnyTrainer, path: Path, identity: dict[str, Any]) -> None:
+    """Puts a trainer, freshly made with the same settings, where the checkpoint was written.
+
+    Args:
+        trainer: A trainer at the beginning of its run.
+        path: The checkpoint.
+        identity: What tells this run from others; it must be what the checkpoint was saved with.
+
+    Raises:
+        CheckpointError: The file is damaged, or belongs to another run or version.
+    """
     try:
         data = path.read_bytes()
         tensors = load(data)
@@ -100,8 +111,8 @@ def _changes(before: Any, now: Any, name: str = "") -> Iterator[str]:
         yield f"{name} was {before!r}, is {now!r}"
 
 
-def _restore(trainer: Trainer, tensors: dict[str, Tensor], meta: dict[str, str]) -> None:
-    for name, module in _modules(trainer).items():
+def _restore(trainer: AnyTrainer, tensors: dict[str, Tensor], meta: dict[str, str]) -> None:
+    for name, module in trainer.modules.items():
         module.load_state_dict({k.removeprefix(f"{name}."): v for k, v in tensors.items() if k.startswith(f"{name}.")})
     for i, parameter in enumerate(trainer.network.parameters()):
         keys = ("step", "exp_avg", "exp_avg_sq")

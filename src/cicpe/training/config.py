@@ -1,17 +1,23 @@
-"""What a training run is made of: one configuration, with a name for each good combination (a recipe)."""
+"""What a training run is made of: a configuration per algorithm; recipes name the good combinations."""
 
 import math
-from typing import Annotated, Any, Literal, final
+from abc import abstractmethod
+from typing import Annotated, Any, Literal, Self, final
 
+import torch
 from pydantic import Field, model_validator
 
-from cicpe.beliefs.functions.belief import FunctionConfig
-from cicpe.beliefs.network.network import NetworkConfig
+from cicpe.beliefs.base import BeliefConfig, CalibrationPlan, FitRequest, FittedBelief, TaskShape
+from cicpe.beliefs.network.belief import NetworkBelief
+from cicpe.beliefs.network.critic import CriticConfig
+from cicpe.beliefs.network.memories.base import Dims
+from cicpe.beliefs.network.memories.recurrent import RecurrentConfig
+from cicpe.beliefs.network.network import Network, NetworkConfig
 from cicpe.beliefs.network.policy import ActorConfig
-from cicpe.beliefs.network.query_rules import ActorName, Aim
-from cicpe.beliefs.particles.belief import ParticleConfig
+from cicpe.beliefs.network.posteriors.gaussian import GaussianConfig
+from cicpe.beliefs.network.query_rules import ActorName, Aim, make_actor
+from cicpe.beliefs.network.scaling import Scaling
 from cicpe.config import Config, check_range
-from cicpe.gp.mixture import KINDS
 
 
 @final
@@ -32,82 +38,44 @@ class PrefixMixture(Config):
         return self
 
 
-@final
-class TrainingConfig(Config):
-    """Every knob of training. ``cicpe.training.recipes`` names the useful combinations."""
+class NetworkTraining(BeliefConfig):
+    """What every algorithm that trains networks needs; ``TrainingConfig`` and ``PaperConfig`` are the two of them."""
 
-    kind: Literal["networks"] = "networks"
     network: NetworkConfig = NetworkConfig()
     """The networks."""
     actor: ActorName = "ts"
     """The rule that chooses queries, in training and after."""
-
-    epsilon: tuple[float, float] = (0.1, 0.2)
-    """Range of epsilon that the model is trained for; drawn log-uniformly per episode."""
-    cost: tuple[float, float] = (1e-3, 0.1)
-    """Range of the cost of a query; drawn log-uniformly per episode (unless the cost is dual)."""
-
-    first_batch: int = Field(default=64, ge=1)
-    """Episodes in one rollout, and trajectories in one update, at the start: small steps first, and many."""
-    batch: int = Field(default=192, ge=1)
-    """The same at the end; it grows in between."""
     updates_per_rollout: int = Field(default=2, ge=1)
     """Gradient steps between rollouts."""
     replay_rollouts: int = Field(default=4, ge=1)
     """How many rollouts the replay holds."""
     horizon: int = Field(default=20, ge=1)
     """Queries per training episode at the start."""
-    adapt_horizon: bool = True
-    """Grow or shrink the horizon to what the smallest epsilon needs."""
+    minimum_time: int = Field(default=1, ge=0)
+    """Queries before the Bellman rule may stop."""
 
     learning_rate: float = Field(default=8e-3, gt=0)
     """Adam's peak learning rate; it falls along a cosine to 1 % of this."""
     gradient_clip: float = Field(default=1.0, gt=0)
-    """Largest norm of a gradient."""
-    weight_average: float = Field(default=0.995, ge=0, lt=1)
-    """Decay of the running average of weights that is deployed."""
+    """Largest norm of a gradient: of inference, of the critic and of the learned actor, each on its own."""
 
     random_episodes: float = Field(default=0.05, ge=0, le=1)
     """Share of episodes with uniform queries, once training is under way (all of them at its very start)."""
     random_queries: float = Field(default=0.02, ge=0, le=1)
-    """Share of single queries made uniformly."""
-    query_scales: tuple[Annotated[float, Field(ge=0)], ...] = Field(default=(0.0, 0.0, 0.5, 1.0), min_length=1)
-    """Spreads about the posterior mean with which training episodes are queried; one is drawn per episode."""
+    """Share of single queries that are uniform."""
+    query_spreads: tuple[Annotated[float, Field(ge=0)], ...] = Field(default=(0.0, 0.0, 0.5, 1.0), min_length=1)
+    """Spreads about the posterior mean with which training episodes are queried, one drawn per episode; calibration
+    chooses among them."""
 
-    prefixes: Literal["all", "sampled"] = "all"
-    """Train on every prefix of a trajectory (weighted), or on one sampled prefix (the paper's)."""
     mixture: PrefixMixture = PrefixMixture()
     """The weights, or the sampling distribution, of prefixes."""
     robust_tail: float = Field(default=5.0, gt=0)
     """tau of the robust likelihood: where its tail turns logarithmic."""
     anchor_weight: float = Field(default=0.1, ge=0)
     """Weight of the SmoothL1 anchor of the mean (of the alignment term on a sphere)."""
-
-    stop_loss: Literal["cross-entropy", "squared"] = "cross-entropy"
-    """How the stop head is fitted to its target."""
-    reward: Literal["deployed", "sampled"] = "deployed"
-    """The stop target: success of the deployed recommendation, or of samples of the target network."""
-    reward_samples: int = Field(default=16, ge=1)
-    """K, for the sampled reward."""
-    returns: Literal["lambda", "one-step"] = "lambda"
-    """Continuation targets over the trajectory, or by one-step bootstraps."""
-    shaped: bool = False
-    """Let the continuation head learn the shaped value, gain of success less cost: its rule stops once that is not
-    positive, and needs no stop head."""
-    trace: float = Field(default=0.95, ge=0, le=1)
-    """lambda of the returns."""
-    discount: float = Field(default=1.0, gt=0, le=1)
-    """gamma of one-step bootstraps."""
     stop_weight: float = Field(default=1.0, ge=0)
     """Weight of the stop head's loss."""
-    polyak: float | None = None
-    """Rate of the target network's average; None bootstraps from the network itself."""
-    bootstrap_clip: tuple[float, float] | None = None
-    """Quantiles of the batch to which bootstrap values are clipped."""
-    target_noise: float = Field(default=0.02, ge=0)
-    """Smoothing noise on target actions, in unit coordinates."""
-    target_clip: float = Field(default=2.5, gt=0)
-    """Largest smoothing noise on the actions of td3's target actor, in its standard deviations."""
+
     actor_delay: int = Field(default=2, ge=1)
     """Updates of the critic for each of the learned actor (td3)."""
     actor_start: float = Field(default=0.3, ge=0, lt=1)
@@ -117,27 +85,57 @@ class TrainingConfig(Config):
     actor_kl: float = Field(default=0.0, ge=0)
     """beta_KL: weight of KL(I || pi), which draws the learned actor to the posterior; above 0 it is Gaussian."""
 
-    run_past_stop: bool = True
-    """Let training episodes go on past their stop, so that stopping is judged at every prefix."""
-    warmup: float = Field(default=0.1, ge=0, le=1)
-    """Share of training during which episodes never stop (where they may)."""
-    minimum_time: int = Field(default=1, ge=0)
-    """Queries before the Bellman rule may stop."""
-    dual_cost: bool = False
-    """One cost for all episodes, moved by the paper's dual update towards success 1 - delta."""
-    dual_delta: float = Field(default=0.1, gt=0, lt=1)
-    """delta of the dual update."""
-    dual_rate: float = Field(default=2e-3, gt=0)
-    """eta_c: step of the dual update."""
-    dual_start: float = Field(default=0.01, ge=0, le=1)
-    """The first cost."""
-    dual_softness: float = Field(default=0.1, gt=0)
-    """kappa: width of the smooth success proxy, relative to epsilon."""
+    @property
+    @abstractmethod
+    def costs(self) -> tuple[float, float] | None:
+        """The range of costs of a query that the critic knows; None where that is not known."""
 
     @property
+    @abstractmethod
     def aim(self) -> Aim:
-        """What actors that look at values aim at: the middle of the trained range, so that one calibration holds."""
-        return Aim(math.sqrt(math.prod(self.epsilon)), math.sqrt(math.prod(self.cost)))
+        """What actors that look at values aim at, the same in all episodes, so that one calibration holds."""
+
+    @property
+    def values_gains(self) -> bool:
+        """Whether the critic values a query by what it gains over stopping now."""
+        return False
+
+    @property
+    def has_checkpoints(self) -> bool:
+        return True
+
+    @property
+    def query_rule(self) -> str:
+        return self.actor
+
+    @property
+    def calibration(self) -> CalibrationPlan:
+        return CalibrationPlan(query_spreads=self.query_spreads, costs=self.costs, minimum_time=self.minimum_time)
+
+    def fit(self, request: FitRequest) -> FittedBelief:
+        from cicpe.training.run import train_network  # a saved model is loaded without the trainer
+
+        return train_network(self, request)
+
+    def build(self, shape: TaskShape, horizon: int) -> tuple[NetworkBelief, Network]:
+        context = len(shape.context_names)
+        dims = Dims(shape.query_space.dim, shape.observation_dim, context, shape.answer_space.dim)
+        with torch.device("meta"):  # no memory is taken for weights that may not be there
+            scaling = Scaling(shape.observation_dim, context)
+            network = Network(self.network, scaling, dims, shape.query_space, shape.answer_space)
+        return self.belief_of(network, horizon), network
+
+    def belief_of(self, network: Network, horizon: int) -> NetworkBelief:
+        """A trained network with the actor rule that it was trained with."""
+        actor = make_actor(self.actor, network.query_space, network.answer_space, network, self.aim)
+        return NetworkBelief(network, actor, horizon, self.values_gains)
+
+    def describe(self) -> str:
+        return f"memory `{self.network.memory.kind}`"
+
+    @classmethod
+    def migrate(cls, data: dict[str, Any]) -> dict[str, Any]:
+        return migrate_training(data)
 
     @model_validator(mode="before")
     @classmethod
@@ -145,7 +143,7 @@ class TrainingConfig(Config):
         """The rule td3 brings its network, where none is described; with actor_kl, a Gaussian one."""
         if not isinstance(data, dict) or data.get("actor") != "td3":
             return data
-        network = data.get("network", {})
+        network = data.get("network", cls.model_fields["network"].default)
         network = network.model_dump() if isinstance(network, NetworkConfig) else network
         if not isinstance(network, dict):
             return data
@@ -156,17 +154,7 @@ class TrainingConfig(Config):
         return data | {"network": network | {"actor": actor}}
 
     @model_validator(mode="after")
-    def _ranges(self) -> "TrainingConfig":
-        for name in ("epsilon", "cost"):
-            check_range(name, getattr(self, name))
-        if self.polyak is None and (self.returns == "one-step" or self.reward == "sampled"):
-            raise ValueError(
-                "polyak = None: one-step returns and sampled rewards need a target network; give a rate such as 0.01"
-            )
-        if self.shaped and (self.returns != "lambda" or not self.run_past_stop or self.actor in ("td3", "search")):
-            raise ValueError("shaped = True: needs lambda returns, run_past_stop, and an actor that reads no values")
-        if self.prefixes == "sampled" and self.returns == "lambda":
-            raise ValueError("returns = 'lambda': sampled prefixes have no trajectory to sum over; use 'one-step'")
+    def _network_fits(self) -> Self:
         if self.network.actor is not None and self.actor != "td3":
             raise ValueError(
                 f"network.actor is given, but actor = {self.actor!r} has no network; leave it out, or use td3"
@@ -178,53 +166,159 @@ class TrainingConfig(Config):
         return self
 
 
-class Untrained(Config):
-    """An agent whose belief is computed, not trained: what all such have in common."""
+@final
+class TrainingConfig(NetworkTraining):
+    """Every knob of our training loop. ``cicpe.training.recipes`` names the useful combinations."""
 
-    epsilon: tuple[float, float] = (0.1, 0.2)
-    """Range of epsilon that the model is calibrated for."""
-    horizon: int = Field(default=40, ge=1)
-    """The most queries of an episode."""
-    fit_seconds: float = Field(default=90.0, gt=0)
-    """Wall-clock for fitting what has to be fitted, at most a quarter of a budget in minutes."""
+    kind: Literal["networks"] = "networks"
+
+    cost: tuple[float, float] = (1e-3, 0.1)
+    """Range of the cost of a query; drawn log-uniformly per episode."""
+    first_batch: int = Field(default=64, ge=1)
+    """Episodes per rollout, and trajectories per update, at the start: small steps first, and many."""
+    batch: int = Field(default=192, ge=1)
+    """The same at the end; it grows in between."""
+    adapt_horizon: bool = True
+    """Grow or shrink the horizon to what the smallest epsilon needs."""
+    weight_average: float = Field(default=0.995, ge=0, lt=1)
+    """Decay of the running average of weights that is deployed."""
+    trace: float = Field(default=0.95, ge=0, le=1)
+    """lambda of the returns."""
+    shaped: bool = False
+    """Let the continuation head learn the shaped value, gain of success less cost: its rule stops once that is not
+    positive, and needs no stop head."""
 
     @property
-    def aim(self) -> float:
-        """The epsilon that queries are chosen for: the middle of the range, so that one calibration holds."""
-        return math.sqrt(math.prod(self.epsilon))
+    def costs(self) -> tuple[float, float] | None:
+        return self.cost
+
+    @property
+    def values_gains(self) -> bool:
+        return self.shaped
+
+    @property
+    def aim(self) -> Aim:
+        """The middle of the trained ranges."""
+        return Aim(math.sqrt(math.prod(self.epsilon)), math.sqrt(math.prod(self.cost)))
 
     @model_validator(mode="after")
-    def _range(self) -> "Untrained":
-        check_range("epsilon", self.epsilon)
+    def _consistent(self) -> Self:
+        check_range("cost", self.cost)
+        if self.shaped and self.actor in ("td3", "search"):
+            raise ValueError("shaped = True: needs an actor that reads no values (not td3 or search)")
         return self
 
 
-@final
-class ParticleTraining(Untrained):
-    """What an agent of particles is made of: nothing is trained but, where need be, a likelihood."""
-
-    kind: Literal["particles"] = "particles"
-    actor: Literal["particles"] = "particles"
-    """Queries are chosen on the particles; ``particles.query`` says how."""
-    particles: ParticleConfig = ParticleConfig()
-    """The sampler and the query rule."""
-    likelihood: Literal["exact", "learned"] = "exact"
-    """The problem's own, or one fitted to simulations."""
-    hidden: int = Field(default=64, ge=1)
-    """Width of the learned likelihood."""
+PAPER_NETWORK = NetworkConfig(
+    memory=RecurrentConfig(kind="lstm", hidden=128, readout="pooling"),
+    posterior=GaussianConfig(hidden=128),
+    critic=CriticConfig(hidden=128, twin=True),
+    shared_memory=False,
+)
+"""An LSTM with query-conditioned pooling for inference and another for the critic, which has twins."""
+SMALLEST_COST = 1e-6
+"""What a critic takes for a cost of 0: it sees the logarithm."""
 
 
 @final
-class FunctionTraining(Untrained):
-    """What a belief over functions is made of: Gaussian processes are fitted to simulated tasks."""
+class PaperConfig(NetworkTraining):
+    """Every knob of the published algorithm (``cicpe.training.paper``)."""
 
-    kind: Literal["functions"] = "functions"
-    actor: Literal["functions"] = "functions"
-    """Queries are chosen on drawn functions; ``functions.query`` says how."""
-    functions: FunctionConfig = FunctionConfig()
-    """What is asked of the functions, and how many are drawn."""
-    kinds: int = Field(default=KINDS, ge=1, le=256)
-    """How many kinds of process are mixed."""
+    kind: Literal["paper"] = "paper"
+
+    network: NetworkConfig = PAPER_NETWORK
+    """The networks."""
+    batch: int = Field(default=128, ge=1)
+    """Episodes per rollout, and trajectories per update."""
+    updates_per_rollout: int = Field(default=4, ge=1)
+    """Gradient steps between rollouts."""
+    replay_rollouts: int = Field(default=64, ge=1)
+    """How many rollouts the replay holds."""
+    horizon: int = Field(default=100, ge=1)
+    """Queries per training episode."""
+    minimum_time: int = Field(default=3, ge=0)
+    """Queries before the Bellman rule may stop."""
+    learning_rate: float = Field(default=1e-3, gt=0)
+    """Adam's peak learning rate; it falls along a cosine to 1 % of this."""
+    query_spreads: tuple[Annotated[float, Field(ge=0)], ...] = Field(default=(1.0,), min_length=1)
+    """Spreads about the posterior mean with which training episodes are queried: 1 is a posterior sample."""
+    mixture: PrefixMixture = PrefixMixture(uniform=0.5, near_stop=0.25, terminal=0.25)
+    """The sampling distribution of prefixes."""
+
+    reward_samples: int = Field(default=16, ge=1)
+    """m, the posterior samples of a reward."""
+    discount: float = Field(default=1.0, gt=0, le=1)
+    """gamma of one-step bootstraps."""
+    polyak: float = Field(default=0.01, gt=0, le=1)
+    """Rate at which the target network follows."""
+    bootstrap_clip: tuple[float, float] | None = (0.05, 0.95)
+    """Quantiles of the batch to which bootstrap values are clipped."""
+    target_noise: float = Field(default=0.02, ge=0)
+    """Smoothing noise on target queries, in unit coordinates."""
+    target_clip: float = Field(default=2.5, gt=0)
+    """Largest smoothing noise on the queries of td3's target actor, in its standard deviations."""
+    warmup: float = Field(default=0.1, ge=0, le=1)
+    """Share of training during which episodes never stop and the cost does not move."""
+
+    dual_delta: float = Field(default=0.1, gt=0, lt=1)
+    """delta of the dual update of the cost: it aims at success 1 - delta."""
+    dual_rate: float = Field(default=2e-3, gt=0)
+    """eta_c: step of the dual update."""
+    dual_start: float = Field(default=0.01, ge=0, le=1)
+    """The first cost."""
+    dual_softness: float = Field(default=0.1, gt=0)
+    """kappa: width of the smooth success proxy, relative to epsilon."""
+    trained_cost: float | None = Field(default=None, gt=0, le=1)
+    """The cost that training ended with, which is the one that the critic knows; None before the end of a run."""
+
+    @property
+    def costs(self) -> tuple[float, float] | None:
+        return None if self.trained_cost is None else (self.trained_cost, self.trained_cost)
+
+    @property
+    def aim(self) -> Aim:
+        """The middle of the trained range, at the first cost."""
+        return Aim(math.sqrt(math.prod(self.epsilon)), max(self.dual_start, SMALLEST_COST))
 
 
-AnyTraining = TrainingConfig | ParticleTraining | FunctionTraining
+SWITCHES = {
+    "prefixes": ("all", "sampled"),
+    "stop_loss": ("cross-entropy", "squared"),
+    "reward": ("deployed", "sampled"),
+    "returns": ("lambda", "one-step"),
+    "run_past_stop": (True, False),
+    "dual_cost": (False, True),
+}
+"""Fields of older versions that chose between the two algorithms: our value, and the published one."""
+
+
+def migrate_training(data: dict[str, Any]) -> dict[str, Any]:
+    """Brings the ``training`` part of a saved description to its present shape.
+
+    Older versions described both algorithms by the fields of one configuration, of kind ``networks``.
+
+    Args:
+        data: What a model's ``config.json`` says under ``training``; it is left as it is.
+
+    Returns:
+        The same of kind ``networks`` or ``paper``, without the fields that the algorithm does not have. What is
+        of another kind, or has the present shape, is returned unchanged.
+
+    Raises:
+        ValueError: The description mixes the two algorithms, which this version does not train.
+    """
+    if data.get("kind", "networks") != "networks" or not data.keys() & SWITCHES.keys():
+        return data
+    is_paper = data.get("returns") == "one-step"
+    for name, values in SWITCHES.items():
+        if data.get(name, values[0]) != values[is_paper]:
+            raise ValueError(
+                f"{name} must be {values[is_paper]!r} where returns is {data.get('returns', 'lambda')!r}; "
+                f"got {data[name]!r}: an older version could mix the two algorithms, this one does not"
+            )
+    ours, published = TrainingConfig.model_fields.keys(), PaperConfig.model_fields.keys()
+    dropped = {"query_scales", *SWITCHES, *(ours - published if is_paper else published - ours)}
+    kept = {name: value for name, value in data.items() if name not in dropped}
+    if "query_scales" in data:
+        kept["query_spreads"] = data["query_scales"]
+    return kept | {"kind": "paper" if is_paper else "networks"}

@@ -1,4 +1,4 @@
-"""The run's own record: losses and looks as JSON lines, and TensorBoard scalars where it is installed."""
+"""The run's own record: losses and snapshots as JSON lines, and TensorBoard scalars where it is installed."""
 
 import json
 import time
@@ -9,7 +9,7 @@ from typing import Any, final
 
 from cicpe.errors import CheckpointError, InvalidInput
 from cicpe.files import write_atomic
-from cicpe.training.loop import Losses, Snapshot
+from cicpe.training.base import Losses, Snapshot
 
 
 @final
@@ -48,7 +48,7 @@ class TrainingLog:
             self.path.unlink(missing_ok=True)
 
     def losses(self, update: int, losses: Losses) -> None:
-        """One line an iteration."""
+        """Records the losses of an iteration."""
         self._pending.append(json.dumps({"update": update, **losses._asdict()}))
         if self._board is not None and update % 10 == 0:
             with _writing(self.path):
@@ -56,7 +56,7 @@ class TrainingLog:
                     self._board.add_scalar(f"loss/{name}", value, update)
 
     def snapshot(self, snapshot: Snapshot) -> None:
-        """A look at the whole run."""
+        """Records a snapshot of the run. Its lines are told from the others by the key ``look``."""
         self._pending.append(json.dumps({"look": True, **snapshot._asdict(), "losses": snapshot.losses._asdict()}))
         if self._board is not None:
             with _writing(self.path):

@@ -1,25 +1,38 @@
 """The losses of inference and critic, over weighted prefixes."""
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Generator, Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits, smooth_l1_loss
 
-from cicpe.beliefs.network.policy import Policy
 from cicpe.beliefs.network.posteriors.gaussian import Posterior
 from cicpe.spaces import Space, Sphere
 from cicpe.training.config import PrefixMixture
 
-KNEE = 1.5
-"""Where a tanh counts as saturating: at nine tenths of its way."""
-SATURATION = 0.01
-"""Weight of that: enough to turn back a query that the critic has stopped asking for."""
+CONFIDENT = 0.9
+"""The confidence at which a run in training takes an episode to stop."""
+
+
+def first_true(hit: Bool[Tensor, "batch prefix"]) -> Float[Tensor, " batch"]:
+    """The first prefix at which each row is true; the last prefix where none is."""
+    index = torch.arange(hit.shape[1], dtype=torch.float32).expand_as(hit)
+    return torch.where(hit, index, float(hit.shape[1] - 1)).amin(dim=1)
 
 
 def prefix_weights(
     length: Int[Tensor, " batch"], stop_time: Float[Tensor, " batch"], prefixes: int, mixture: PrefixMixture
 ) -> Float[Tensor, "batch prefix"]:
-    """A probability over the prefixes 0 ... length of each trajectory: uniform, near the stop, terminal."""
+    """A probability over the prefixes 0 ... length of each trajectory (the paper's prefix sampler).
+
+    Args:
+        length: Observations of each trajectory.
+        stop_time: Where it would stop.
+        prefixes: How many prefixes there are, padding included.
+        mixture: The shares of uniform prefixes, of those near the stop, and of the terminal one.
+
+    Returns:
+        Weights that sum to 1 over the prefixes of each trajectory; 0 in the padding.
+    """
     t = torch.arange(prefixes, dtype=torch.float32)
     inside = (t <= length[:, None]).float()
     uniform = inside / inside.sum(dim=1, keepdim=True)
@@ -44,61 +57,66 @@ def inference_loss(
     anchor_weight: float,
     rng: Generator,
 ) -> Tensor:
-    """The robust likelihood with its anchor, averaged over episodes and weighted over prefixes.
+    """The robust likelihood with its anchor (the paper's robust NLL and epsilon-best-arm losses).
 
-    The anchor is SmoothL1 of the mean in unit coordinates; on a sphere, where radial errors are
-    harmless, it is minus the cosine between a posterior sample and the target.
+    L = E[rho(nll(h, x*)) + alpha SmoothL1(mean(h), x*)] in unit coordinates. On a sphere, where radial
+    errors are harmless, the anchor is minus the cosine between a posterior sample and the target.
+
+    Args:
+        posterior: The posterior at every prefix.
+        target: The target of each episode.
+        weights: The weight of each prefix.
+        space: The answer space.
+        tail: tau of the robust transform rho.
+        anchor_weight: alpha, the weight of the anchor.
+        rng: Draws the sample on a sphere.
+
+    Returns:
+        The loss, averaged over episodes and weighted over prefixes.
     """
-    wanted = target[:, None].expand_as(posterior.recommendation)
-    loss = robust(posterior.nll(wanted), tail)
+    targets = target[:, None].expand_as(posterior.recommendation)
+    loss = robust(posterior.nll(targets), tail)
     if anchor_weight > 0:
         if isinstance(space, Sphere):
-            point_estimate = space.distance(posterior.sample(rng), wanted) - 1
+            anchor = space.distance(posterior.sample(rng), targets) - 1
         else:
-            unit, wanted_unit = space.to_unit(posterior.recommendation), space.to_unit(wanted)
-            point_estimate = smooth_l1_loss(unit, wanted_unit, reduction="none").mean(dim=-1)
-        loss = loss + anchor_weight * point_estimate
+            unit, target_unit = space.to_unit(posterior.recommendation), space.to_unit(targets)
+            anchor = smooth_l1_loss(unit, target_unit, reduction="none").mean(dim=-1)
+        loss = loss + anchor_weight * anchor
     return (weights * loss).sum(dim=1).mean()
 
 
-def stop_head_loss(
+def stop_loss(
     logits: Float[Tensor, "batch prefix twin"],
     reward: Float[Tensor, "batch prefix"],
     weights: Float[Tensor, "batch prefix"],
-    kind: str,
 ) -> Tensor:
-    """Fits the stop head to the (estimated) probability of success at every prefix."""
-    wanted = reward[..., None].expand_as(logits)
-    if kind == "cross-entropy":
-        loss = binary_cross_entropy_with_logits(logits, wanted, reduction="none")
-    else:
-        loss = (torch.sigmoid(logits) - wanted).square() / 2
+    """Cross-entropy of the stop head with the success of the recommendation, summed over twins.
+
+    Args:
+        logits: What the stop head says.
+        reward: 1 where stopping would have been right, else 0 (or a probability of that).
+        weights: The weight of each prefix.
+
+    Returns:
+        The loss, averaged over episodes and weighted over prefixes.
+    """
+    loss = binary_cross_entropy_with_logits(logits, reward[..., None].expand_as(logits), reduction="none")
     return (weights * loss.sum(dim=-1)).sum(dim=1).mean()
 
 
 def continuation_loss(
     values: Float[Tensor, "batch step twin"], target: Float[Tensor, "batch step"], weights: Float[Tensor, "batch step"]
 ) -> Tensor:
-    """Fits the continuation head to its targets where a continuation was really made."""
+    """Half the squared error of the continuation head, summed over twins (first term of the paper's critic loss).
+
+    Args:
+        values: What the continuation head says of the query that was made.
+        target: What it should say.
+        weights: The weight of each prefix; 0 where no query followed.
+
+    Returns:
+        The loss, averaged over episodes and weighted over prefixes.
+    """
     loss = (values - target[..., None]).square().sum(dim=-1) / 2
     return (weights * loss).sum(dim=1).mean()
-
-
-def imitation(
-    mean: Float[Tensor, "batch prefix query"], log_std: Float[Tensor, "batch prefix query"], policy: Policy
-) -> Float[Tensor, "batch prefix"]:
-    """KL(I || pi) of diagonal Gaussians in unit coordinates, I given by its moments.
-
-    sum_i log(s_pi / s_I) + (s_I^2 + (m_I - m_pi)^2) / (2 s_pi^2) - 1/2.
-    """
-    ratio = 2 * (log_std - policy.log_std_unit)
-    apart = (mean - policy.mean_unit) * torch.exp(-policy.log_std_unit)
-    return ((ratio.exp() + apart.square() - ratio - 1) / 2).sum(dim=-1)
-
-
-def saturation(policy: Policy) -> Float[Tensor, "batch prefix"]:
-    """A small price on saturating the actor's tanh, from which no critic could call it back.
-
-    sum_i max(|raw_i| - KNEE, 0)^2, times its weight.
-    """
-    return SATURATION * (policy.raw.abs() - KNEE).clamp_min(0).square().sum(dim=-1)

@@ -3,7 +3,9 @@
 from collections.abc import Callable, Mapping
 from typing import Literal, NamedTuple, cast, get_args
 
+from cicpe.beliefs.base import BeliefConfig
 from cicpe.beliefs.functions.belief import SIDE, FunctionConfig
+from cicpe.beliefs.functions.config import FunctionBeliefConfig
 from cicpe.beliefs.network.critic import CriticConfig
 from cicpe.beliefs.network.memories.attention import AttentionConfig
 from cicpe.beliefs.network.memories.per_axis import PerAxisConfig
@@ -13,11 +15,12 @@ from cicpe.beliefs.network.network import MemoryConfig, NetworkConfig, Posterior
 from cicpe.beliefs.network.posteriors.gaussian import GaussianConfig
 from cicpe.beliefs.network.posteriors.mixture import MixtureConfig
 from cicpe.beliefs.network.query_rules import ActorName
+from cicpe.beliefs.particles.config import ParticleBeliefConfig
 from cicpe.errors import InvalidInput
 from cicpe.problems import Problem
 from cicpe.problems.structure import Structure, structure_of
 from cicpe.spaces import Box
-from cicpe.training.config import AnyTraining, FunctionTraining, ParticleTraining, PrefixMixture, TrainingConfig
+from cicpe.training.config import PaperConfig, TrainingConfig
 
 IMITATION = 0.1
 """Weight of the term that draws a learned actor to the posterior, where queries and answers share a space: without it
@@ -32,7 +35,7 @@ class Choice(NamedTuple):
     """A configuration and, in words, why it was chosen."""
 
     recipe: str
-    config: AnyTraining
+    config: BeliefConfig
     reasons: tuple[str, ...]
 
 
@@ -84,7 +87,7 @@ def _actor_for(facts: Structure, memory: MemoryConfig) -> tuple[ActorName, str]:
     return "uniform", "queries and answers differ, and the memory holds no function"
 
 
-def _query_scales(actor: ActorName, memory: MemoryConfig) -> tuple[float, ...]:
+def _query_spreads(actor: ActorName, memory: MemoryConfig) -> tuple[float, ...]:
     """Spreads (or, for ucb, weights of the standard deviation) to train with; calibration picks the best."""
     match actor:
         case "ucb":
@@ -114,9 +117,9 @@ def fast(problem: Problem, actor: ActorName | None = None) -> Choice:
         random_queries=random_queries,
         actor=actor or chosen,
         actor_kl=actor_kl,
-        query_scales=_query_scales(actor or chosen, plan.memory),
+        query_spreads=_query_spreads(actor or chosen, plan.memory),
         learning_rate=plan.learning_rate,
-        # A few hundred sequences an update at first, whether they are episodes or their coordinates.
+        # A few hundred sequences per update at first, whether they are episodes or their coordinates.
         first_batch=max(32, min(128, 400 // axes)),
         batch=max(64, min(256, 1600 // axes)),
         horizon=max(20, min(problem.horizon, round(1.5 * problem.answer_space.dim))),
@@ -125,63 +128,36 @@ def fast(problem: Problem, actor: ActorName | None = None) -> Choice:
 
 
 def paper(problem: Problem, actor: ActorName | None = None) -> Choice:
-    """The appendix as written: sampled prefixes, one-step TD, sampled reward, dual cost, own memories."""
+    """The published algorithm: the paper's appendix as written, with a memory of its own for the critic."""
     same = problem.query_space == problem.answer_space
-    config = TrainingConfig(
-        network=NetworkConfig(
-            memory=RecurrentConfig(kind="lstm", hidden=128, readout="pooling"),
-            posterior=GaussianConfig(hidden=128),
-            critic=CriticConfig(hidden=128, twin=True),
-            shared_memory=False,
-        ),
-        actor=actor or ("ts" if same else "uniform"),
-        first_batch=128,
-        batch=128,
-        updates_per_rollout=4,
-        replay_rollouts=64,
-        adapt_horizon=False,
-        horizon=problem.horizon,
-        learning_rate=1e-3,
-        weight_average=0.0,
-        query_scales=(1.0,),
-        prefixes="sampled",
-        mixture=PrefixMixture(uniform=0.5, near_stop=0.25, terminal=0.25),
-        stop_loss="squared",
-        reward="sampled",
-        returns="one-step",
-        polyak=0.01,
-        bootstrap_clip=(0.05, 0.95),
-        run_past_stop=False,
-        minimum_time=3,
-        dual_cost=True,
-    )
+    config = PaperConfig(actor=actor or ("ts" if same else "uniform"), horizon=problem.horizon)
     return Choice("paper", config, ("recipe paper: the published algorithm, for comparison",))
 
 
 def particles(problem: Problem, actor: ActorName | None = None) -> Choice:
     """No networks: a posterior over the task's parameters by sequential Monte Carlo."""
     if actor is not None:
-        raise InvalidInput("actor", actor, "none with the recipe particles: they choose their own queries")
+        raise InvalidInput("actor", actor, "left out with the recipe particles: they choose their own queries")
     likelihood: Literal["exact", "learned"] = "exact" if problem.has_likelihood else "learned"
-    config = ParticleTraining(likelihood=likelihood, horizon=min(problem.horizon, 40))
+    config = ParticleBeliefConfig(likelihood=likelihood, horizon=min(problem.horizon, 40))
     return Choice("particles", config, (f"recipe particles: the task has parameters; its likelihood is {likelihood}",))
 
 
 def functions(problem: Problem, actor: ActorName | None = None) -> Choice:
     """No networks: a belief over functions of few query dimensions, by Gaussian processes."""
     if actor is not None:
-        raise InvalidInput("actor", actor, "none with the recipe functions: they choose their own queries")
+        raise InvalidInput("actor", actor, "left out with the recipe functions: they choose their own queries")
     facts = structure_of(problem)
     if not _is_a_peak(problem, facts):
         raise InvalidInput(
             "recipe",
             "functions",
-            f"a problem with one real number an observation and at most {max(SIDE)} query dimensions, whose target is "
-            "the place of the largest value, or that value",
+            f"another one: functions needs one real number per observation, at most {max(SIDE)} query dimensions, "
+            "and a target that is the place of the largest value, or that value",
         )
     answer: Literal["place", "height"] = "place" if facts.same_spaces else "height"
     loss: Literal["distance", "gap"] = "distance" if problem.has_distance_loss else "gap"
-    config = FunctionTraining(
+    config = FunctionBeliefConfig(
         functions=FunctionConfig(answer=answer, loss=loss), horizon=min(problem.horizon, MOST_FUNCTION_QUERIES)
     )
     what = "the place of the peak" if answer == "place" else "the height of the peak"

@@ -1,14 +1,17 @@
 """Simulated episodes for training: many at once, one network step per query."""
 
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import islice
 from typing import NamedTuple, final
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Generator, Tensor
 
-from cicpe.beliefs.network.critic import Goal
-from cicpe.beliefs.network.network import Network
+from cicpe.beliefs.network.network import Network, NetworkOutput, NetworkState
 from cicpe.beliefs.network.query_rules import Actor
+from cicpe.episodes.play import play
 from cicpe.problems import TaskBatch
 
 
@@ -16,20 +19,39 @@ from cicpe.problems import TaskBatch
 class Behaviour(NamedTuple):
     """How training episodes choose queries: the actor's rule, loosened."""
 
-    scale: Float[Tensor, " batch"]
+    query_spread: Float[Tensor, " batch"]
     """Spread of the actor's queries, per episode."""
     random_episode: Bool[Tensor, " batch"]
     """Episodes whose queries are all uniform."""
     random_queries: float
-    """Probability that any one query is uniform."""
+    """Probability that a single query is uniform."""
 
 
-@final
-class StopTest(NamedTuple):
-    """The paper's rollouts end by the Bellman rule; ours run on (no test)."""
+StopTest = Callable[[int, NetworkOutput, Tensor], Tensor]
+"""Which episodes stop: from the time, what the network makes of each history, and the query it would make."""
 
-    goal: Goal
-    minimum_time: int
+
+def draw_behaviour(
+    n: int, query_spreads: Sequence[float], random_share: float, random_queries: float, rng: Generator
+) -> Behaviour:
+    """Draws how each of ``n`` episodes chooses its queries.
+
+    Args:
+        n: Number of episodes.
+        query_spreads: The spreads to draw from, one per episode.
+        random_share: Probability that all queries of an episode are uniform.
+        random_queries: Probability that a single query is.
+        rng: Draws them.
+
+    Returns:
+        The behaviour of the batch.
+    """
+    spreads = torch.tensor(query_spreads)
+    return Behaviour(
+        spreads[torch.randint(len(spreads), (n,), generator=rng)],
+        torch.rand(n, generator=rng) < random_share,
+        random_queries,
+    )
 
 
 class Trajectories(NamedTuple):
@@ -59,35 +81,78 @@ def collect(
     rng: Generator,
     stop_test: StopTest | None = None,
 ) -> Trajectories:
-    """Plays the tasks for ``horizon`` queries; with a stop test, records where each would have stopped."""
+    """Plays the tasks for ``horizon`` queries.
+
+    Args:
+        network: Encodes the histories.
+        actor: The rule that chooses queries.
+        tasks: What is played.
+        horizon: Queries per episode.
+        behaviour: How each episode departs from the rule.
+        rng: Draws queries and observations.
+        stop_test: Says where an episode stops; without it all run to the horizon.
+
+    Returns:
+        The trajectories, padded to the horizon, with the time at which each stopped.
+    """
     n = len(tasks)
-    length = torch.full((n,), horizon)
-    stopped = torch.zeros(n, dtype=torch.bool)
+    length, stopped = torch.full((n,), horizon), torch.zeros(n, dtype=torch.bool)
     queries: list[Tensor] = []
     observations: list[Tensor] = []
+
+    def all_have_stopped(rows: Tensor, explored: Explored) -> Tensor:
+        """Stopped episodes are played on, so that the random numbers of one do not depend on the others' stops."""
+        nonlocal stopped
+        if stop_test is not None:
+            now = stop_test(len(queries), explored.output, explored.query) & ~stopped
+            length[now], stopped = len(queries), stopped | now
+        return torch.full((n,), bool(stopped.all()) and len(queries) > 0)
+
+    explorer = Explorer(network, actor, horizon, behaviour)
     with torch.no_grad():
-        state = network.begin(tasks.context)
-        for t in range(horizon):
-            belief = network.believe(state)
-            query = actor.propose(belief, rng, behaviour.scale[:, None, None])
-            at_random = behaviour.random_episode | (torch.rand(n, generator=rng) < behaviour.random_queries)
-            query = torch.where(at_random[:, None], network.query_space.sample(n, rng), query)
-            if stop_test is not None and t >= stop_test.minimum_time:
-                features = network.goal_features(state, belief, stop_test.goal.epsilon)
-                stop = torch.sigmoid(network.stop_logits(belief, features)).amin(dim=(1, 2))
-                go = network.continue_values(state, belief, features, query[:, None], stop_test.goal.cost).amin(
-                    dim=(1, 2)
-                )
-                now = (stop >= go) & ~stopped
-                length[now], stopped = t, stopped | now
-                if bool(stopped.all()) and queries:
-                    break
-            observation = tasks.observe(query, rng)
-            state = network.step(state, query, observation)
-            queries.append(query)
-            observations.append(observation)
+        # Nothing is proposed after the last observation.
+        for step in islice(play(explorer, tasks, rng, ends=all_have_stopped), horizon):
+            if step.observation is not None:
+                queries.append(step.proposal.query)
+                observations.append(step.observation)
     query, observation = _padded(queries, horizon), _padded(observations, horizon)
     return Trajectories(tasks, query, observation, length, stopped, ~behaviour.random_episode)
+
+
+class Explored(NamedTuple):
+    """What an explorer says at a step."""
+
+    query: Float[Tensor, "batch query"]
+    output: NetworkOutput
+    """What the network makes of each history."""
+
+
+@final
+@dataclass(frozen=True)
+class Explorer:
+    """A network in training as a player: its actor's rule, loosened."""
+
+    network: Network
+    actor: Actor
+    horizon: int
+    behaviour: Behaviour
+
+    def begin(self, context: Tensor) -> NetworkState:
+        """The state of the empty history."""
+        return self.network.begin(context)
+
+    def propose(self, state: NetworkState, rng: Generator) -> Explored:
+        """The actor's query, or a uniform one."""
+        output, n = self.network.believe(state), len(self.behaviour.random_episode)
+        query = self.actor.propose(output, rng, self.behaviour.query_spread[:, None, None])
+        single = torch.rand(n, generator=rng) < self.behaviour.random_queries
+        uniform = self.network.query_space.sample(n, rng)
+        at_random = (self.behaviour.random_episode | single)[:, None]
+        return Explored(torch.where(at_random, uniform, query), output)
+
+    def observe(self, state: NetworkState, query: Tensor, observation: Tensor) -> NetworkState:
+        """The state after one more observation."""
+        return self.network.step(state, query, observation)
 
 
 def _padded(steps: list[Tensor], horizon: int) -> Tensor:

@@ -8,8 +8,6 @@ import pytest
 import torch
 from torch import Generator, Tensor
 
-from cicpe.agents.belief_agent import BeliefAgent
-from cicpe.agents.stop_rules import BellmanStop, ConfidenceStop
 from cicpe.beliefs.particles.belief import DegenerateParticles, ParticleBelief, ParticleConfig, ParticleState
 from cicpe.beliefs.particles.likelihood import fit_likelihood
 from cicpe.beliefs.particles.smc import effective_size, reflect, resample, tempering_step, weights
@@ -21,9 +19,9 @@ from cicpe.problems.best_arm import BestArm
 from cicpe.problems.binary_search import BinarySearch
 from cicpe.spaces import Box
 from cicpe.testing.agents import check_agent
+from stopping import NEVER, stopping_at
 
 SMALL = ParticleConfig(particles=256, prior_particles=1024, candidates=12, lookahead_particles=64)
-NEVER = ConfidenceStop(lambda context: torch.full((len(context),), 2.0))
 
 
 @dataclass(frozen=True)
@@ -129,8 +127,8 @@ def reliability(
     problem: Problem, config: ParticleConfig, steps: int, epsilon: float, n: int = 300
 ) -> tuple[float, ...]:
     """Mean confidence and accuracy after ``steps`` queries, over all episodes and over the more confident half."""
-    agent = BeliefAgent(ParticleBelief(problem, steps, config, aim=epsilon), NEVER, epsilon, epsilon)
-    outcome = evaluate_agent(agent, problem, epsilon, 0.1, 300, seed=5).outcomes
+    agent = stopping_at(ParticleBelief(problem, steps, config, aim=epsilon), NEVER, epsilon)
+    outcome = evaluate_agent(agent, problem, epsilon, 300, seed=5).outcomes
     success = (outcome.loss <= epsilon).float()
     high = outcome.confidence >= outcome.confidence.median()
     return tuple(float(x.mean()) for x in (outcome.confidence, success, outcome.confidence[high], success[high]))
@@ -151,11 +149,10 @@ def test_a_likelihood_with_the_wrong_noise_is_seen_to_be_miscalibrated() -> None
 
 def test_particles_of_ackley_are_healthy_and_find_the_target() -> None:
     problem = Ackley(dim=2, noise=0.05)
-    stop = ConfidenceStop(lambda context: torch.full((len(context),), 0.9))
-    agent = BeliefAgent(ParticleBelief(problem, 15, SMALL), stop, 0.2, 0.2)
+    agent = stopping_at(ParticleBelief(problem, 15, SMALL), 0.9, 0.2)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        result = evaluate_agent(agent, problem, 0.2, 0.1, 40, seed=3)
+        result = evaluate_agent(agent, problem, 0.2, 40, seed=3)
     assert result.accuracy > 0.75
     assert result.mean_queries < 8
 
@@ -181,16 +178,15 @@ def test_observations_that_no_task_explains_warn() -> None:
 def test_every_query_rule_keeps_the_promises_of_an_agent(rule: str) -> None:
     config = SMALL.model_copy(update={"query": rule, "particles": 128, "prior_particles": 256})
     for problem in (BinarySearch(dim=2, noise=0.1), Plane()):
-        check_agent(BeliefAgent(ParticleBelief(problem, 4, config), NEVER, 0.2, 0.2), problem, n=4)
+        check_agent(stopping_at(ParticleBelief(problem, 4, config), NEVER, 0.2), problem, n=4)
 
 
 def test_refusals() -> None:
     with pytest.raises(InvalidInput, match="parameter_space"):
         ParticleBelief(BestArm(), 5)
+    agent = stopping_at(ParticleBelief(Plane(), 5, SMALL), 0.01, 0.1, rule="bellman")
     with pytest.raises(InvalidInput, match="confidence"):
-        BeliefAgent(ParticleBelief(Plane(), 5, SMALL), BellmanStop(NEVER.threshold), 0.1, 0.1).propose(
-            BeliefAgent(ParticleBelief(Plane(), 5, SMALL), NEVER, 0.1, 0.1).begin(torch.zeros(1, 0)), rng()
-        )
+        agent.propose(agent.begin(torch.zeros(1, 0)), rng())
 
 
 def test_parts_of_the_sampler() -> None:

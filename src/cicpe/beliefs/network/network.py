@@ -3,13 +3,13 @@
 from typing import Annotated, NamedTuple, final
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from pydantic import Field
 from torch import Tensor, nn
 
 from cicpe.beliefs.network.critic import Critic, CriticConfig, Goal
 from cicpe.beliefs.network.memories.attention import AttentionConfig
-from cicpe.beliefs.network.memories.base import Dims, MemoryFeatures, State
+from cicpe.beliefs.network.memories.base import Dims, MemoryFeatures, State, gather_prefixes
 from cicpe.beliefs.network.memories.delta_rule import DeltaRuleConfig
 from cicpe.beliefs.network.memories.per_axis import PerAxisConfig
 from cicpe.beliefs.network.memories.recurrent import RecurrentConfig
@@ -49,7 +49,13 @@ class NetworkState(NamedTuple):
 
     inference: State
     critic: State
+    """The critic's own; None where inference and critic share a memory."""
     prefix_BP: Tensor
+
+    def at_prefixes(self, index_BK: Int[Tensor, "batch chosen"]) -> "NetworkState":
+        """The state at K prefixes per episode, for reading, in place of all of them."""
+        critic = None if self.critic is None else self.critic.at_prefixes(index_BK)
+        return NetworkState(self.inference.at_prefixes(index_BK), critic, gather_prefixes(self.prefix_BP, index_BK))
 
 
 class NetworkOutput(NamedTuple):
@@ -79,6 +85,17 @@ class Network(nn.Module):
         self.actor: ActorHead | None = None
         if config.actor is not None:
             self.actor = config.actor.build(self.memory, query_space, answer_space)
+
+    def critic_parameters(self) -> list[nn.Parameter]:
+        """What the critic's losses train beside its share in a memory: its heads, its view of queries, its memory."""
+        memory = self.memory.query_parameters() if self.critic_memory is None else self.critic_memory.parameters()
+        return [*self.critic.parameters(), *memory]
+
+    def inference_parameters(self) -> list[nn.Parameter]:
+        """All other parameters but the learned actor's: the posterior's head and the memory that it reads."""
+        others = {id(p) for p in self.critic_parameters()}
+        own = [*self.memory.parameters(), *self.posterior_head.parameters()]
+        return [p for p in own if id(p) not in others]
 
     def begin(self, context: Float[Tensor, "batch context"]) -> NetworkState:
         """The state of the empty history."""

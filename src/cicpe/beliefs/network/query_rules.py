@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float
 from torch import Generator, Tensor
 
-from cicpe.beliefs.network.memories.base import FunctionMemory, at_prefixes
+from cicpe.beliefs.network.memories.base import FunctionMemory
 from cicpe.beliefs.network.network import Network, NetworkOutput
 from cicpe.errors import InvalidInput
 from cicpe.spaces import Space
@@ -159,7 +159,10 @@ class Search(Actor):
         candidates = self._candidates(output, rng)
         n, many = candidates.shape[:2]
         # Each candidate is a prefix of its own: the same history, seen from another query.
-        seen = at_prefixes(output, torch.zeros((n, many), dtype=torch.long))
+        repeated = torch.zeros((n, many), dtype=torch.long)
+        seen = output._replace(
+            state=output.state.at_prefixes(repeated), critic_features=output.critic_features.at_prefixes(repeated)
+        )
         features = _features(self.network, output, self.aim).expand(-1, many, -1)
         cost = torch.full((n,), self.aim.cost)
         value = self.network.continue_values(seen.state, seen, features, candidates, cost).amin(dim=-1)
@@ -211,11 +214,11 @@ def make_actor(
             assert network.actor is not None
             if network.actor.config.gaussian and query_space != answer_space:
                 why = "a Gaussian actor imitates the posterior, so both spaces must be one"
-                raise InvalidInput("actor", name, f"actor_kl = 0: {why}")
+                raise InvalidInput("actor", name, f"used with actor_kl = 0: {why}")
             return Learned(network, aim or Aim())
         case "ts" | "ttps":
             if query_space != answer_space:
                 why = "ts and ttps query plausible answers, so both spaces must be one"
-                raise InvalidInput("actor", name, f"{ANYWHERE}: {why}")
+                raise InvalidInput("actor", name, f"one of {ANYWHERE}: {why}")
             return Thompson(query_space) if name == "ts" else TopTwo(query_space)
-    raise InvalidInput("actor", name, f"ts, ttps, {ANYWHERE}")
+    raise InvalidInput("actor", name, f"one of ts, ttps, {ANYWHERE}")

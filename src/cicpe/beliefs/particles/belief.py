@@ -12,7 +12,7 @@ from functools import cached_property
 from typing import NamedTuple, final
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from pydantic import Field
 from torch import Generator, Tensor
 
@@ -20,6 +20,7 @@ from cicpe import trees
 from cicpe.beliefs.base import Assessment, Belief
 from cicpe.beliefs.lookahead import QueryRule, candidate_queries, score_queries
 from cicpe.beliefs.particles.likelihood import LearnedLikelihood
+from cicpe.beliefs.particles.prediction import simulate_prediction
 from cicpe.beliefs.particles.recommendation import View, recommend, weighted_std
 from cicpe.beliefs.particles.smc import (
     IMPOSSIBLE,
@@ -35,6 +36,7 @@ from cicpe.beliefs.particles.smc import (
     temper_and_move,
     weights,
 )
+from cicpe.beliefs.predictors import Prediction, two_values
 from cicpe.config import Config
 from cicpe.errors import InvalidInput
 from cicpe.problems import Problem, Task
@@ -115,6 +117,16 @@ class ParticleBelief(Belief):
     @property
     def answer_space(self) -> Space:
         return self.problem.answer_space
+
+    def predict(self, state: ParticleState, query: Float[Tensor, "batch query"]) -> Prediction:
+        return simulate_prediction(self, state, query)
+
+    @cached_property
+    def observed_values(self) -> tuple[Bool[Tensor, " observation"], Float[Tensor, " observation"]]:
+        """Which entries of an observation take two values, and what lies between the two."""
+        problem, rng = self.problem, torch.Generator().manual_seed(0)
+        seen = problem.observe(problem.sample(512, rng), problem.query_space.sample(512, rng), rng)
+        return two_values(torch.as_tensor(seen, dtype=torch.float32).reshape(512, -1))
 
     def sample_answers(self, state: ParticleState, n: int, rng: Generator) -> Float[Tensor, "batch draw answer"]:
         view = self._view(state.cloud)
@@ -243,7 +255,7 @@ class ParticleBelief(Belief):
         state: ParticleState,
         epsilons: Sequence[float],
         rng: Generator,
-        scale: float = 0.0,
+        query_spread: float = 0.0,
         costs: Sequence[Float[Tensor, " batch"]] = (),
     ) -> Assessment:
         if costs:

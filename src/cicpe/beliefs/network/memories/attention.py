@@ -3,14 +3,14 @@
 from typing import Literal, NamedTuple, Self, final
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from pydantic import Field, PositiveInt, model_validator
 from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
 
 from cicpe.beliefs.network.layers import mlp, time_features, with_context
-from cicpe.beliefs.network.memories.base import Dims, Memory, MemoryFeatures
-from cicpe.beliefs.network.memories.pooling import QueryPooling
+from cicpe.beliefs.network.memories.base import Dims, gather_prefixes
+from cicpe.beliefs.network.memories.pooling import HiddenStateMemory, ReadoutName
 from cicpe.config import Config
 
 
@@ -25,7 +25,7 @@ class AttentionConfig(Config):
     """Hidden units of a token."""
     heads: PositiveInt = 4
     """Attention heads in each block; they share the width equally."""
-    readout: Literal["last", "pooling"] = "last"
+    readout: ReadoutName = "last"
     """Read the last hidden state, or pool all of them conditioned on a query (the paper's)."""
 
     @model_validator(mode="after")
@@ -54,6 +54,13 @@ class AttentionState(NamedTuple):
     caches: tuple[Cache, ...] | None
     context_BC: Tensor
     prefix_BP: Tensor
+
+    def at_prefixes(self, index_BK: Int[Tensor, "batch chosen"]) -> "AttentionState":
+        """The state at K prefixes per episode, for reading."""
+        return self._replace(
+            hidden_BPH=gather_prefixes(self.hidden_BPH, index_BK),
+            prefix_BP=gather_prefixes(self.prefix_BP, index_BK),
+        )
 
 
 @final
@@ -85,7 +92,7 @@ class AttentionBlock(nn.Module):
 
 
 @final
-class AttentionMemory(Memory):
+class AttentionMemory(HiddenStateMemory):
     """Causal self-attention over a start token made from the context and one token per observation.
 
     The position enters by a smooth code of t added to each token, so that any horizon works. ``step``
@@ -96,17 +103,12 @@ class AttentionMemory(Memory):
     def __init__(self, config: AttentionConfig, dims: Dims) -> None:
         super().__init__()
         width = config.width
-        self.pooled = config.readout == "pooling"
         self.embed = mlp([dims.query + dims.observation + dims.context, width, width])
         self.start = nn.Linear(dims.context + 1, width)
         self.position = nn.Linear(3, width, bias=False)
         self.blocks = nn.ModuleList(AttentionBlock(width, config.heads) for _ in range(config.layers))
         self.norm = nn.LayerNorm(width)
-        if self.pooled:
-            self.by_time = QueryPooling(3, width)
-            self.by_action = QueryPooling(dims.query, width)
-        self.width = 2 * width if self.pooled else width
-        self.width_at = self.width + dims.query
+        self._make_readout(config.readout, width, dims)
 
     def _first(self, context_BC: Tensor) -> Tensor:
         one = torch.ones(len(context_BC), 1)
@@ -126,14 +128,14 @@ class AttentionMemory(Memory):
     def begin(self, context_BC: Tensor) -> AttentionState:
         prefix = torch.zeros(len(context_BC), 1, dtype=torch.long)
         hidden_B1H, caches = self._run(self._first(context_BC), prefix, None)
-        return AttentionState(hidden_B1H, hidden_B1H if self.pooled else None, caches, context_BC, prefix)
+        return AttentionState(hidden_B1H, self._slots(hidden_B1H), caches, context_BC, prefix)
 
     def step(self, state: AttentionState, query_BQ: Tensor, observation_BY: Tensor) -> AttentionState:
         assert state.caches is not None, "an unrolled state is for reading; start from begin() to step"
         prefix = state.prefix_BP + 1
         token_B1H = self.embed(with_context(state.context_BC, query_BQ[:, None], observation_BY[:, None]))
         hidden_B1H, caches = self._run(token_B1H, prefix, state.caches)
-        slots = None if state.slots_BSH is None else torch.cat([state.slots_BSH, hidden_B1H], dim=1)
+        slots = self._slots(hidden_B1H, state.slots_BSH)
         return AttentionState(hidden_B1H, slots, caches, state.context_BC, prefix)
 
     def unroll(self, context_BC: Tensor, query_BTQ: Tensor, observation_BTY: Tensor) -> AttentionState:
@@ -141,16 +143,4 @@ class AttentionMemory(Memory):
         tokens_BPH = torch.cat([self._first(context_BC), tokens_BTH], dim=1)
         prefix = torch.arange(tokens_BPH.shape[1]).expand(len(context_BC), -1)
         hidden_BPH, _ = self._run(tokens_BPH, prefix, None)
-        return AttentionState(hidden_BPH, hidden_BPH if self.pooled else None, None, context_BC, prefix)
-
-    def features(self, state: AttentionState) -> MemoryFeatures:
-        if state.slots_BSH is None:
-            return MemoryFeatures(state.hidden_BPH)
-        pooled = self.by_time(time_features(state.prefix_BP), state.slots_BSH, state.prefix_BP)
-        return MemoryFeatures(torch.cat([pooled, state.hidden_BPH], dim=-1))
-
-    def features_at(self, state: AttentionState, memory_features: MemoryFeatures, query_BPQ: Tensor) -> Tensor:
-        if state.slots_BSH is None:
-            return super().features_at(state, memory_features, query_BPQ)
-        pooled = self.by_action(query_BPQ, state.slots_BSH, state.prefix_BP)
-        return torch.cat([pooled, state.hidden_BPH, query_BPQ], dim=-1)
+        return AttentionState(hidden_BPH, self._slots(hidden_BPH), None, context_BC, prefix)

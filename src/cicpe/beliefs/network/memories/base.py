@@ -6,14 +6,15 @@ X answer, F features, H hidden units, J regression heads.
 A memory has two consistent views of the same mathematics:
 
 * ``unroll`` encodes every prefix of a batch of trajectories in one causal pass (P = T + 1: the
-  empty history, then one prefix an observation);
+  empty history, then one prefix per observation);
 * ``begin`` and ``step`` carry one prefix along (P = 1) with work that does not grow with t.
 
 ``cicpe.testing.check_memory`` holds the two equal.
 """
 
 from abc import ABC, abstractmethod
-from typing import Any, NamedTuple
+from collections.abc import Iterator
+from typing import Any, NamedTuple, Protocol, Self, runtime_checkable
 
 import torch
 from jaxtyping import Float, Int
@@ -45,12 +46,48 @@ class MemoryFeatures(NamedTuple):
     function_std: Float[Tensor, "batch prefix probe"] | None = None
     """Posterior standard deviation there."""
 
+    def at_prefixes(self, index_BK: Int[Tensor, "batch chosen"]) -> "MemoryFeatures":
+        """The features at K prefixes per episode: every field has a prefix axis.
+
+        Args:
+            index_BK: Positions along the prefix axis.
+
+        Returns:
+            The same features, with K prefixes in place of P.
+        """
+        return MemoryFeatures._make(None if field is None else gather_prefixes(field, index_BK) for field in self)
+
+
+def gather_prefixes(
+    value_BP: Float[Tensor, "batch prefix *features"] | Int[Tensor, "batch prefix"],
+    index_BK: Int[Tensor, "batch chosen"],
+) -> Tensor:
+    """Picks K positions per episode along the second axis of a tensor.
+
+    Args:
+        value_BP: A tensor with one entry per prefix, and any further axes.
+        index_BK: Positions along the prefix axis.
+
+    Returns:
+        A tensor of shape ``batch chosen *features``.
+    """
+    index = index_BK.view(*index_BK.shape, *[1] * (value_BP.ndim - 2)).expand(-1, -1, *value_BP.shape[2:])
+    return value_BP.gather(1, index)
+
+
+@runtime_checkable
+class PrefixState(Protocol):
+    """A state that says itself which of its fields have a prefix axis."""
+
+    def at_prefixes(self, index_BK: Int[Tensor, "batch chosen"]) -> Self:
+        """The state at K prefixes per episode, for reading, in place of all of them."""
+
 
 State = Any
 """A memory's own NamedTuple of tensors; the first dimension is the episode.
 
-Fields with one entry a prefix carry P right after B in their suffix (``hidden_BPH``): ``at_prefixes``
-goes by that.
+It is a ``PrefixState``: its ``at_prefixes`` picks from the fields that have one entry per prefix
+(``gather_prefixes``) and leaves the others, such as a cache of all tokens, as they are.
 """
 
 
@@ -93,12 +130,16 @@ class Memory(nn.Module, ABC):
         """The history seen from a candidate query. Default: the summary and the query side by side."""
         return torch.cat([memory_features.summary, query_BPQ], dim=-1)
 
+    def query_parameters(self) -> Iterator[nn.Parameter]:
+        """The parameters that ``features_at`` alone uses: the critic trains them, whoever trains the others."""
+        yield from ()
+
 
 class FunctionMemory(Memory):
     """A memory that holds a posterior over the observed function, which actors may look at."""
 
     probes_KQ: Tensor
-    """Where ``Reading.function_mean`` and ``function_std`` are given, in unit coordinates."""
+    """Where ``MemoryFeatures.function_mean`` and ``function_std`` are given, in unit coordinates."""
 
     @abstractmethod
     def predict(
@@ -109,20 +150,3 @@ class FunctionMemory(Memory):
     @abstractmethod
     def sample_probes(self, state: State, rng: Generator) -> Float[Tensor, "batch probe"]:
         """One function drawn from the posterior of a stepping state, at the probes."""
-
-
-def at_prefixes(state: State, index_BK: Int[Tensor, "batch chosen"]) -> State:
-    """The state at some of its prefixes: K a trajectory, instead of all of them."""
-    if isinstance(state, tuple) and not hasattr(state, "_fields"):
-        return tuple(at_prefixes(part, index_BK) for part in state)
-    if not hasattr(state, "_fields"):
-        return state
-    chosen = {}
-    for name, value in zip(state._fields, state, strict=True):
-        prefixed = name.rpartition("_")[2].startswith("BP") or isinstance(state, MemoryFeatures)
-        if isinstance(value, Tensor) and prefixed:
-            index = index_BK.view(*index_BK.shape, *[1] * (value.ndim - 2)).expand(-1, -1, *value.shape[2:])
-            chosen[name] = value.gather(1, index)
-        else:
-            chosen[name] = at_prefixes(value, index_BK)
-    return type(state)(**chosen)

@@ -8,13 +8,14 @@ import math
 from typing import Literal, NamedTuple, Self, final
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from pydantic import Field, PositiveInt, model_validator
 from torch import Tensor, nn
 from torch.nn.functional import logsigmoid, normalize, silu
 
 from cicpe.beliefs.network.layers import mlp, time_features, with_context
-from cicpe.beliefs.network.memories.base import Dims, Memory, MemoryFeatures
+from cicpe.beliefs.network.memories.base import Dims, gather_prefixes
+from cicpe.beliefs.network.memories.pooling import HiddenStateMemory, ReadoutName
 from cicpe.config import Config
 
 
@@ -29,6 +30,8 @@ class DeltaRuleConfig(Config):
     """Fast-weight matrices in each layer; they share the hidden units equally."""
     layers: int = Field(default=1, ge=1, le=64)
     """Recurrent layers."""
+    readout: ReadoutName = "last"
+    """Read the last hidden state, or pool all of them conditioned on a query (the paper's)."""
 
     @model_validator(mode="after")
     def _heads_share_the_hidden_units(self) -> Self:
@@ -42,12 +45,20 @@ class DeltaRuleConfig(Config):
 
 
 class DeltaRuleState(NamedTuple):
-    """Hidden states at every prefix read, and the store of each layer after the last one."""
+    """Hidden states at every prefix read, every slot kept for pooling, and the store of each layer."""
 
     hidden_BPH: Tensor
+    slots_BSH: Tensor | None
     stores: tuple[Tensor, ...]
     context_BC: Tensor
     prefix_BP: Tensor
+
+    def at_prefixes(self, index_BK: Int[Tensor, "batch chosen"]) -> "DeltaRuleState":
+        """The state at K prefixes per episode, for reading."""
+        return self._replace(
+            hidden_BPH=gather_prefixes(self.hidden_BPH, index_BK),
+            prefix_BP=gather_prefixes(self.prefix_BP, index_BK),
+        )
 
 
 def delta_rule(
@@ -124,11 +135,12 @@ class DeltaLayer(nn.Module):
 
 
 @final
-class DeltaRuleMemory(Memory):
+class DeltaRuleMemory(HiddenStateMemory):
     """Delta-rule layers over a start token made from the context and one token per observation.
 
     Tokens carry a smooth code of t, from which the layers can make rates such as 1 / (1 + t), those of
-    a running average. A step costs the same at every t.
+    a running average. A step costs the same at every t; with pooling, the hidden states of all steps are
+    kept and a step's read grows with their number.
     """
 
     def __init__(self, config: DeltaRuleConfig, dims: Dims) -> None:
@@ -140,8 +152,7 @@ class DeltaRuleMemory(Memory):
         self.position = nn.Linear(3, hidden, bias=False)
         self.layers = nn.ModuleList(DeltaLayer(hidden, config.heads) for _ in range(config.layers))
         self.norm = nn.LayerNorm(hidden)
-        self.width = hidden
-        self.width_at = hidden + dims.query
+        self._make_readout(config.readout, hidden, dims)
 
     def _run(
         self, tokens_BPH: Tensor, prefix_BP: Tensor, stores: tuple[Tensor, ...]
@@ -162,13 +173,14 @@ class DeltaRuleMemory(Memory):
         prefix = torch.zeros(len(context_BC), 1, dtype=torch.long)
         token_B1H, empty = self._first(context_BC)
         hidden_B1H, stores = self._run(token_B1H, prefix, empty)
-        return DeltaRuleState(hidden_B1H, stores, context_BC, prefix)
+        return DeltaRuleState(hidden_B1H, self._slots(hidden_B1H), stores, context_BC, prefix)
 
     def step(self, state: DeltaRuleState, query_BQ: Tensor, observation_BY: Tensor) -> DeltaRuleState:
         prefix = state.prefix_BP + 1
         token_B1H = self.embed(with_context(state.context_BC, query_BQ[:, None], observation_BY[:, None]))
         hidden_B1H, stores = self._run(token_B1H, prefix, state.stores)
-        return DeltaRuleState(hidden_B1H, stores, state.context_BC, prefix)
+        slots = self._slots(hidden_B1H, state.slots_BSH)
+        return DeltaRuleState(hidden_B1H, slots, stores, state.context_BC, prefix)
 
     def unroll(self, context_BC: Tensor, query_BTQ: Tensor, observation_BTY: Tensor) -> DeltaRuleState:
         token_B1H, empty = self._first(context_BC)
@@ -176,7 +188,4 @@ class DeltaRuleMemory(Memory):
         tokens_BPH = torch.cat([token_B1H, tokens_BTH], dim=1)
         prefix = torch.arange(tokens_BPH.shape[1]).expand(len(context_BC), -1)
         hidden_BPH, stores = self._run(tokens_BPH, prefix, empty)
-        return DeltaRuleState(hidden_BPH, stores, context_BC, prefix)
-
-    def features(self, state: DeltaRuleState) -> MemoryFeatures:
-        return MemoryFeatures(state.hidden_BPH)
+        return DeltaRuleState(hidden_BPH, self._slots(hidden_BPH), stores, context_BC, prefix)

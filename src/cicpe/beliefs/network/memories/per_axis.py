@@ -10,13 +10,15 @@ filter keeps its precision while the posterior shrinks by orders of magnitude (a
 coordinates was five times too wide after 20 comparisons: docs/decisions/0001-zooming-axis-memory.md).
 """
 
+from collections.abc import Iterator
 from typing import Literal, NamedTuple, final
 
 import torch
+from jaxtyping import Int
 from torch import Tensor, nn
 from torch.nn.functional import silu
 
-from cicpe.beliefs.network.memories.base import Dims, Memory, MemoryFeatures
+from cicpe.beliefs.network.memories.base import Dims, Memory, MemoryFeatures, gather_prefixes
 from cicpe.beliefs.network.posteriors.gaussian import LOG_STD
 from cicpe.config import Config
 from cicpe.errors import InvalidInput
@@ -51,6 +53,14 @@ class PerAxisState(NamedTuple):
     hidden_BPXH: Tensor
     context_BC: Tensor
 
+    def at_prefixes(self, index_BK: Int[Tensor, "batch chosen"]) -> "PerAxisState":
+        """The state at K prefixes per episode, for reading."""
+        return self._replace(
+            mean_BPX=gather_prefixes(self.mean_BPX, index_BK),
+            log_std_BPX=gather_prefixes(self.log_std_BPX, index_BK),
+            hidden_BPXH=gather_prefixes(self.hidden_BPXH, index_BK),
+        )
+
 
 @final
 class PerAxisMemory(Memory):
@@ -60,7 +70,11 @@ class PerAxisMemory(Memory):
         super().__init__()
         if not dims.query == dims.observation == dims.answer:
             sizes = f"query {dims.query}, observation {dims.observation}, answer {dims.answer}"
-            raise InvalidInput("memory", "axis", f"a problem with one entry per coordinate; this has {sizes}")
+            raise InvalidInput(
+                "memory",
+                "axis",
+                f"another one for this problem: axis needs one entry per coordinate, and it has {sizes}",
+            )
         self.axes = dims.answer
         self.embed = nn.Linear(4 + dims.context, config.hidden)
         self.cell = nn.GRUCell(config.hidden, config.hidden)
@@ -131,3 +145,7 @@ class PerAxisMemory(Memory):
         moments_BPX2 = torch.stack([relative_BPX, log_std_BPX / 3], dim=-1)
         seen_BPXV = silu(self.from_estimate(torch.cat([moments_BPX2, state.hidden_BPXH.detach()], dim=-1)))
         return torch.cat([memory_features.summary, seen_BPXV.mean(dim=2), seen_BPXV.amax(dim=2)], dim=-1)
+
+    def query_parameters(self) -> Iterator[nn.Parameter]:
+        if self.from_estimate is not None:
+            yield from self.from_estimate.parameters()

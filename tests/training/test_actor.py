@@ -18,19 +18,22 @@ from cicpe.beliefs.network.network import Network, NetworkConfig
 from cicpe.beliefs.network.policy import ActorConfig, Policy, moments
 from cicpe.beliefs.network.query_rules import Aim, Learned, Search, make_actor
 from cicpe.calibration.thresholds import CalibrationRun
+from cicpe.episodes.table import RecordSettings
 from cicpe.errors import InvalidInput
-from cicpe.model.model import Model
+from cicpe.model import Model
 from cicpe.problems import Problem, TaskBatch
 from cicpe.problems.best_arm import BestArm
 from cicpe.problems.binary_search import BinarySearch
 from cicpe.problems.gp_max import GPMax
 from cicpe.spaces import Box, Interval
+from cicpe.training.actor import actor_gradients, imitation
+from cicpe.training.base import AnyTrainer
 from cicpe.training.checkpoint import restore_checkpoint, save_checkpoint
 from cicpe.training.config import TrainingConfig
 from cicpe.training.loop import Trainer, build_network
-from cicpe.training.losses import imitation
 from cicpe.training.recipes import choose
 from cicpe.training.schedule import Budget
+from cicpe.training.trainers import make_trainer
 
 BEST = 0.7
 
@@ -81,7 +84,9 @@ def first_queries(network: Network, actor: str, config: TrainingConfig) -> Tenso
 
 def accuracy(network: Network, actor: str, config: TrainingConfig, queries: int) -> float:
     chooser = make_actor(actor, network.query_space, network.answer_space, network, config.aim)  # type: ignore[arg-type]
-    records = CalibrationRun(NetworkBelief(network, chooser, queries), Lens(), (0.1,)).play(4000, seed=7, scale=0.0)
+    records = CalibrationRun(NetworkBelief(network, chooser, queries), Lens(), RecordSettings((0.1,))).play(
+        4000, seed=7
+    )
     return float((records.loss[0, :, queries] <= 0.1).float().mean())
 
 
@@ -103,18 +108,20 @@ def test_the_best_query_is_found(actor: str) -> None:
     if actor == "td3":
         assert network.actor is not None
         assert untrained.actor is not None
-        found = accuracy(network, actor, config, 1)
+        with_its_actor = accuracy(network, actor, config, 1)
         network.actor.load_state_dict(untrained.actor.state_dict())
-        assert accuracy(network, actor, config, 1) < found - 0.2
+        assert accuracy(network, actor, config, 1) < with_its_actor - 0.2
 
 
 # What moves, and when.
 
 
-def tiny(problem: Problem, recipe: str = "fast", **settings: Any) -> Trainer:
-    small = {"first_batch": 8, "batch": 8, "horizon": 4, "actor_start": 0.0, "warmup": 0.0, "epsilon": (0.1, 0.4)}
-    config = choose(recipe, problem).config.model_dump() | small | {"actor": "td3"} | settings
-    return Trainer(problem, TrainingConfig.model_validate(config), Budget(updates=40), seed=1)
+def tiny(problem: Problem, recipe: str = "fast", **settings: Any) -> AnyTrainer:
+    chosen = choose(recipe, problem).config
+    small = {"batch": 8, "horizon": 4, "actor_start": 0.0, "epsilon": (0.1, 0.4), "minimum_time": 1}
+    small |= {"warmup": 0.0} if recipe == "paper" else {"first_batch": 8}
+    config = type(chosen).model_validate(chosen.model_dump() | small | {"actor": "td3"} | settings)
+    return make_trainer(problem, config, Budget(updates=40), seed=1)  # type: ignore[arg-type]
 
 
 def copied(network: Network) -> dict[str, Tensor]:
@@ -130,19 +137,19 @@ def test_the_actors_loss_moves_the_actor_alone(problem: Problem, recipe: str) ->
     trainer = tiny(problem, recipe)
     network = trainer.network
     batch = trainer._rollout(0.5)
-    *others, actor = trainer._losses(batch)
-    assert actor is not None
-    sum(others).backward()  # type: ignore[union-attr]
+    terms = trainer._losses(batch)
+    assert terms.actor is not None
+    (terms.inference + terms.stop + terms.continuation).backward()
     before = {name: None if p.grad is None else p.grad.clone() for name, p in network.named_parameters()}
     assert all(before[name] is None for name in before if name.startswith("actor."))
-    trainer._actor_gradients(actor)
+    assert network.actor is not None
+    actor_gradients(network.actor, terms.actor, 1.0)
     for name, parameter in network.named_parameters():
         if name.startswith("actor."):
             assert parameter.grad is not None
         else:
             assert (parameter.grad is None) == (before[name] is None)
             assert parameter.grad is None or torch.equal(parameter.grad, before[name])  # type: ignore[arg-type]
-    assert network.actor is not None
     assert any(float(p.grad.abs().max()) > 0 for p in network.actor.parameters() if p.grad is not None)
 
 
@@ -150,13 +157,13 @@ def test_a_step_down_the_actors_loss_raises_the_value_of_its_queries() -> None:
     trainer = tiny(Lens())
     batch = trainer._rollout(0.5)
     state = trainer.rng.get_state()
-    *_, before = trainer._losses(batch)
+    before = trainer._losses(batch).actor
     assert before is not None
     trainer.optimiser.zero_grad(set_to_none=True)
-    trainer._actor_gradients(before)
+    actor_gradients(trainer.network.actor, before, 1.0)
     trainer.optimiser.step()
     trainer.rng.set_state(state)
-    *_, after = trainer._losses(batch)
+    after = trainer._losses(batch).actor
     assert after is not None
     assert float(after.detach()) < float(before.detach())
 
@@ -180,12 +187,12 @@ def test_the_actor_waits_for_its_turn() -> None:
 def test_the_imitation_term_is_the_divergence_of_two_gaussians() -> None:
     rng = make_rng()
     mean, log_std, other, other_log_std = (torch.randn(4, 5, 3, generator=rng) for _ in range(4))
-    found = imitation(mean, log_std, Policy(other, other_log_std, other))
+    divergence = imitation(mean, log_std, Policy(other, other_log_std, other))
     posterior = Independent(Normal(mean, log_std.exp()), 1)
     policy = Independent(Normal(other, other_log_std.exp()), 1)
-    torch.testing.assert_close(found, kl_divergence(posterior, policy))
+    torch.testing.assert_close(divergence, kl_divergence(posterior, policy))
     # The divergence has a direction, and the other is not it.
-    assert not torch.allclose(found, kl_divergence(policy, posterior), rtol=0.1)
+    assert not torch.allclose(divergence, kl_divergence(policy, posterior), rtol=0.1)
 
 
 def test_imitation_draws_a_gaussian_actor_to_the_posterior() -> None:
@@ -297,23 +304,6 @@ def test_a_model_is_saved_with_its_actor(settings: dict[str, Any], tmp_path: Pat
 
 
 # Refusals.
-
-
-def test_the_rule_brings_its_network_and_no_other_rule_has_one() -> None:
-    assert TrainingConfig(actor="td3").network.actor == ActorConfig()
-    assert TrainingConfig(actor="td3", actor_kl=0.1).network.actor == ActorConfig(gaussian=True)
-    own = ActorConfig(hidden=7)
-    assert TrainingConfig(actor="td3", network=NetworkConfig(actor=own)).network.actor == own
-    assert TrainingConfig(actor="ts").network.actor is None
-    with pytest.raises(ValueError, match=r"network.actor is given, but actor = 'ts' has no network"):
-        TrainingConfig(actor="ts", network=NetworkConfig(actor=own))
-    with pytest.raises(ValueError, match=r"actor_kl = 0.1: needs actor td3"):
-        TrainingConfig(actor="ts", actor_kl=0.1)
-    with pytest.raises(ValueError, match="a Gaussian actor needs it above 0"):
-        TrainingConfig(actor="td3", network=NetworkConfig(actor=ActorConfig(gaussian=True)))
-    deterministic = TrainingConfig(actor="td3").model_dump()
-    network = TrainingConfig.model_validate(deterministic | {"actor_kl": 0.1}).network
-    assert network.actor == ActorConfig(gaussian=True)
 
 
 def test_a_gaussian_actor_needs_one_space() -> None:

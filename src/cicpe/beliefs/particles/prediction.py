@@ -1,0 +1,44 @@
+"""What particles would observe next, by simulation."""
+
+from typing import TYPE_CHECKING
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from cicpe.beliefs.particles.smc import resample
+from cicpe.beliefs.predictors import Prediction
+
+if TYPE_CHECKING:
+    from cicpe.beliefs.particles.belief import ParticleBelief, ParticleState
+
+SIMULATED = 256
+"""Observations that are simulated, one per particle."""
+
+
+def simulate_prediction(
+    belief: "ParticleBelief", state: "ParticleState", query: Float[Tensor, "batch query"]
+) -> Prediction:
+    """The mean and the spread (or the share of the upper value) of what particles would observe.
+
+    Args:
+        belief: Whose particles.
+        state: Histories.
+        query: The query that each is about to make.
+
+    Returns:
+        The predictive distribution of every entry of the observation.
+    """
+    cloud, batch = state.cloud, len(query)
+    rng = torch.Generator().manual_seed(belief.config.seed + cloud.query_BTQ.shape[1])
+    with torch.no_grad():
+        chosen = resample(cloud.log_pending_BN, SIMULATED, rng)[..., None]
+        unit = cloud.unit_BNP.gather(1, chosen.expand(-1, -1, cloud.unit_BNP.shape[-1]))
+        task = belief.task(unit.flatten(0, 1), cloud.context_BC.repeat_interleave(SIMULATED, dim=0))
+        simulated = belief.problem.observe(task, query.repeat_interleave(SIMULATED, dim=0), rng)
+        seen_BNY = torch.as_tensor(simulated, dtype=torch.float32).reshape(batch, SIMULATED, -1)
+    binary, centre = belief.observed_values
+    upper = (seen_BNY > centre).float().sum(dim=1)
+    logit = torch.log((upper + 0.5) / (SIMULATED - upper + 0.5))
+    log_std = seen_BNY.std(dim=1).clamp_min(1e-6).log()
+    return Prediction(binary, centre, logit, seen_BNY.mean(dim=1), log_std)

@@ -1,0 +1,225 @@
+"""What both trainers share: the state of a run, its clock, its optimiser and what it reports.
+
+``cicpe.training.loop`` holds our training loop and ``cicpe.training.paper`` the published algorithm.
+Checkpoints, logs and progress bars see a ``BaseTrainer`` and need not know which of the two it is.
+"""
+
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Generic, NamedTuple, TypeVar
+
+import torch
+from torch import Generator, Tensor
+
+from cicpe.beliefs.network.memories.base import Dims
+from cicpe.beliefs.network.network import Network
+from cicpe.beliefs.network.query_rules import make_actor
+from cicpe.beliefs.network.scaling import Scaling
+from cicpe.problems import Problem
+from cicpe.training.actor import actor_gradients
+from cicpe.training.config import NetworkTraining
+from cicpe.training.measure import Figures, measure
+from cicpe.training.optimisation import clip_gradients, make_optimiser
+from cicpe.training.replay import Replay
+from cicpe.training.schedule import Budget, learning_rate
+
+SNAPSHOTS = 20
+"""How many snapshots of itself a run takes."""
+MEASURED_ROLLOUTS = 8
+"""The most rollouts that a snapshot is measured on: enough for its figures, however long the replay is."""
+RANDOM_START = 0.1
+"""Share of training over which queries go from uniform to the actor's own."""
+
+
+class Losses(NamedTuple):
+    """The parts of an update's loss, as numbers."""
+
+    inference: float
+    stop: float
+    continuation: float
+    actor: float = 0.0
+    """Of the learned actor (td3); between its updates, the last value."""
+
+
+class LossTerms(NamedTuple):
+    """The parts of an update's loss, with their gradients."""
+
+    inference: Tensor
+    stop: Tensor
+    continuation: Tensor
+    actor: Tensor | None
+    """Where the learned actor is due for an update. Its gradient is for the actor's parameters alone."""
+
+    def values(self, last: Losses) -> Losses:
+        """The terms as numbers; where the actor was not due, its value is the ``last`` one."""
+        actor = last.actor if self.actor is None else float(self.actor.detach())
+        inference, stop, continuation = (float(term.detach()) for term in self[:3])
+        return Losses(inference, stop, continuation, actor)
+
+
+class Snapshot(NamedTuple):
+    """What a run reports of itself from time to time."""
+
+    update: int
+    progress: float
+    seconds: float
+    horizon: int
+    cost: float
+    losses: Losses
+    accuracy: float
+    """Of training episodes stopped at confidence 0.9, at the middle epsilon."""
+    queries: float
+    """Their mean number of queries."""
+
+
+@dataclass
+class Progress:
+    """The moving numbers of a run; a checkpoint keeps them all."""
+
+    update: int = 0
+    seconds: float = 0.0
+    snapshots: int = 0
+    horizon: int = 0
+    cost: float = 0.0
+    success_before: float = -1.0
+
+
+def build_network(problem: Problem, config: NetworkTraining, rng: Generator) -> Network:
+    """Makes a fresh network for a problem.
+
+    Args:
+        problem: Gives the sizes, and the tasks on which the scaling of inputs is measured.
+        config: Describes the network.
+        rng: Draws those tasks, and the seed of the first weights.
+
+    Returns:
+        A network in training mode.
+    """
+    scaling = Scaling.measured(problem, rng)
+    dims = Dims(problem.query_space.dim, problem.observation_dim, len(problem.context_names), problem.answer_space.dim)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(int(torch.randint(2**31, (1,), generator=rng)))
+        return Network(config.network, scaling, dims, problem.query_space, problem.answer_space)
+
+
+ConfigT = TypeVar("ConfigT", bound=NetworkTraining)
+
+
+class BaseTrainer(ABC, Generic[ConfigT]):
+    """Everything that changes during a run. ``iterate`` until ``progress`` is 1."""
+
+    def __init__(
+        self,
+        problem: Problem,
+        config: ConfigT,
+        budget: Budget,
+        seed: int = 0,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        self.problem, self.config, self.budget, self.seed = problem, config, budget, seed
+        self.rng = torch.Generator().manual_seed(seed)
+        self.network = build_network(problem, config, self.rng)
+        self.actor = make_actor(config.actor, problem.query_space, problem.answer_space, self.network, config.aim)
+        self.optimiser = make_optimiser(self.network, config.learning_rate, config.actor_rate)
+        self.replay = Replay(config.replay_rollouts)
+        self.at = Progress(horizon=min(config.horizon, problem.horizon))
+        self.last_losses = Losses(float("nan"), float("nan"), float("nan"))
+        self._now, self._clock = clock, clock()
+
+    @property
+    @abstractmethod
+    def average(self) -> Network:
+        """The network that is deployed."""
+
+    @property
+    @abstractmethod
+    def modules(self) -> dict[str, torch.nn.Module]:
+        """Every network of the run by its name in a checkpoint."""
+
+    @abstractmethod
+    def iterate(self) -> Snapshot | None:
+        """Plays a rollout and makes its updates.
+
+        Returns:
+            A snapshot of the run where one is due, else None.
+        """
+
+    @property
+    def progress(self) -> float:
+        """The share of the budget that is spent."""
+        return self.budget.progress(self.at.update, self.at.seconds)
+
+    @property
+    def trained_config(self) -> ConfigT:
+        """The configuration, with what only training could tell filled in."""
+        return self.config
+
+    def resume_clock(self) -> None:
+        """Starts counting time from now (after a pause, or a restored checkpoint)."""
+        self._clock = self._now()
+
+    def _count_time(self) -> None:
+        now = self._now()
+        self.at.seconds += now - self._clock
+        self._clock = now
+
+    def _uniform_start(self) -> float:
+        """The share of training in which queries are uniform before they go over to the actor's own.
+
+        An actor that goes by values would first go by those of a critic that has seen nothing; where X = A
+        the posterior guides it until then.
+        """
+        guided = self.problem.query_space == self.problem.answer_space
+        return self.config.actor_start if self.config.actor in ("td3", "search") and not guided else 0.0
+
+    def _random_share(self, progress: float) -> float:
+        """The share of episodes whose queries are all uniform."""
+        return max(self.config.random_episodes, 1 - (progress - self._uniform_start()) / RANDOM_START)
+
+    def _actor_is_due(self) -> bool:
+        config = self.config
+        waited = self.progress >= config.actor_start and self.at.update % config.actor_delay == 0
+        return self.network.actor is not None and waited
+
+    def _descend(self, terms: LossTerms, progress: float) -> None:
+        """Makes a gradient step on the terms."""
+        config = self.config
+        for group in self.optimiser.param_groups:
+            group["lr"] = group["share"] * learning_rate(config.learning_rate, progress)
+        self.optimiser.zero_grad(set_to_none=True)
+        total = terms.inference + config.stop_weight * terms.stop + terms.continuation
+        total.backward()  # type: ignore[no-untyped-call]
+        clip_gradients(self.network, config.gradient_clip)
+        if terms.actor is not None:
+            assert self.network.actor is not None
+            actor_gradients(self.network.actor, terms.actor, config.gradient_clip)
+        self.optimiser.step()
+        self.at.update += 1
+
+    def _snapshot_is_due(self) -> bool:
+        if self.progress * SNAPSHOTS < self.at.snapshots + 1:
+            return False
+        self.at.snapshots = int(self.progress * SNAPSHOTS)
+        return True
+
+    def _figures(self) -> Figures:
+        """Figures of the deployed network on the last episodes in the replay."""
+        rollouts = [stored.trajectories for stored in self.replay][-MEASURED_ROLLOUTS:]
+        return measure(self.average, rollouts, self.config.epsilon)
+
+    def _snapshot(self, figures: Figures) -> Snapshot:
+        return Snapshot(
+            self.at.update,
+            self.progress,
+            self.at.seconds,
+            self.at.horizon,
+            self.at.cost,
+            self.last_losses,
+            figures.accuracy,
+            figures.queries,
+        )
+
+
+AnyTrainer = BaseTrainer[Any]

@@ -1,0 +1,322 @@
+"""The published algorithm, whole: "Implementation of C-ICPE" in the paper's appendix on algorithms.
+
+Each iteration
+
+1. plays a batch of fresh tasks with the actor rule; after the warm-up and a minimum time an episode
+   stops once Q(h, stop) >= Q(h, a) for the query a that it would make (``BellmanTest``);
+2. stores the trajectories in the replay, and moves the cost c towards success 1 - delta
+   (``dual_cost``);
+3. makes a few updates, each at one sampled prefix per trajectory and the prefix after it
+   (``_sampled_prefixes``): the robust likelihood of the target, the squared error of the stop head
+   from the sampled reward (``_sampled_reward``), and that of the continuation head from one-step
+   targets of the target network (``one_step_targets``), with the minimum of twins, smoothed target
+   queries and clipped bootstraps;
+4. on a delayed schedule moves a learned actor (td3), and after every update the target network.
+
+What is deployed is the network itself, at the cost that the run ended with (``trained_cost``). Our own
+algorithm is in ``cicpe.training.loop``; the losses of inference and actor are shared.
+"""
+
+import copy
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import final
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from cicpe.beliefs.network.critic import Goal
+from cicpe.beliefs.network.network import Network, NetworkOutput
+from cicpe.problems import Problem, TaskBatch
+from cicpe.training import losses
+from cicpe.training.actor import actor_loss
+from cicpe.training.base import BaseTrainer, LossTerms, Snapshot
+from cicpe.training.config import SMALLEST_COST, PaperConfig
+from cicpe.training.optimisation import follow
+from cicpe.training.rollout import Trajectories, collect, draw_behaviour
+from cicpe.training.schedule import Budget
+
+
+@final
+class PaperTrainer(BaseTrainer[PaperConfig]):
+    """Trains networks by the published algorithm."""
+
+    def __init__(
+        self,
+        problem: Problem,
+        config: PaperConfig,
+        budget: Budget,
+        seed: int = 0,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        super().__init__(problem, config, budget, seed, clock)
+        self.target = copy.deepcopy(self.network)
+        self.at.cost = config.dual_start
+
+    @property
+    def average(self) -> Network:
+        return self.network
+
+    @property
+    def modules(self) -> dict[str, torch.nn.Module]:
+        return {"network": self.network, "target": self.target}
+
+    @property
+    def trained_config(self) -> PaperConfig:
+        return self.config.model_copy(update={"trained_cost": self._cost})
+
+    @property
+    def _cost(self) -> float:
+        """The cost as the critic sees it: it takes the logarithm."""
+        return max(self.at.cost, SMALLEST_COST)
+
+    def iterate(self) -> Snapshot | None:
+        progress = self.progress
+        trajectories = self._rollout(progress)
+        for k in range(self.config.updates_per_rollout):
+            batch = trajectories if k == 0 else self.replay.sample(len(trajectories.tasks), self.rng)
+            self._update(batch, progress)
+        self._count_time()
+        return self._snapshot(self._figures()) if self._snapshot_is_due() else None
+
+    # --- rollouts ---------------------------------------------------------------------------------
+
+    def _rollout(self, progress: float) -> Trajectories:
+        """Plays fresh tasks until the critic stops them, keeps the trajectories, and moves the cost."""
+        config, n = self.config, self.config.batch
+        seed = int(torch.randint(2**62, (1,), generator=self.rng))
+        tasks = TaskBatch.draw(self.problem, n, torch.Generator().manual_seed(seed))
+        behaviour = draw_behaviour(
+            n, config.query_spreads, self._random_share(progress), config.random_queries, self.rng
+        )
+        goal = self._draw_goal(n)
+        warm = progress >= config.warmup
+        test = BellmanTest(self.network, goal, config.minimum_time) if warm else None
+        trajectories = collect(self.network, self.actor, tasks, self.at.horizon, behaviour, self.rng, test)
+        self.replay.add(seed, trajectories)
+        if warm:
+            self._move_cost(trajectories, goal)
+        return trajectories
+
+    def _draw_goal(self, n: int) -> Goal:
+        """Epsilon, log-uniform in its range, and the present cost, for each of ``n`` episodes."""
+        low, high = self.config.epsilon
+        epsilon = low * (high / low) ** torch.rand(n, generator=self.rng)
+        return Goal(epsilon, torch.full((n,), self._cost))
+
+    def _move_cost(self, trajectories: Trajectories, goal: Goal) -> None:
+        """Moves the cost by the success of the recommendations with which a rollout ended."""
+        tasks, longest = trajectories.tasks, max(1, int(trajectories.length.max()))
+        with torch.no_grad():
+            state = self.network.unroll(
+                tasks.context, trajectories.query[:, :longest], trajectories.observation[:, :longest]
+            )
+            answers = self.network.believe(state.at_prefixes(trajectories.length[:, None])).posterior.recommendation
+            success = smooth_success(tasks.loss(answers[:, 0]), goal.epsilon, self.config.dual_softness)
+        self.at.cost = dual_cost(self.at.cost, float(success), self.config.dual_delta, self.config.dual_rate)
+
+    # --- updates ----------------------------------------------------------------------------------
+
+    def _update(self, batch: Trajectories, progress: float) -> None:
+        """Makes a gradient step, and moves the target network."""
+        terms = self._losses(batch)
+        self._descend(terms, progress)
+        follow(self.target, self.network, self.config.polyak)
+        self.last_losses = terms.values(self.last_losses)
+
+    def _losses(self, batch: Trajectories) -> LossTerms:
+        """The losses at one sampled prefix h per trajectory, with targets from the prefix h' after it."""
+        config, network, tasks = self.config, self.network, batch.tasks
+        goal = self._draw_goal(len(tasks))
+        chosen = self._sampled_prefixes(batch)
+        output = self._read(network, batch, chosen)
+        features = network.goal_features(output.state, output, goal.epsilon)
+        # Everything is fitted at h alone; h' is there for the targets.
+        weights = torch.tensor([1.0, 0.0]).expand(len(tasks), -1)
+        inference = losses.inference_loss(
+            output.posterior,
+            tasks.target,
+            weights,
+            self.problem.answer_space,
+            config.robust_tail,
+            config.anchor_weight,
+            self.rng,
+        )
+        with torch.no_grad():
+            target_output = self._read(self.target, batch, chosen)
+            reward = self._sampled_reward(tasks, target_output, goal)
+        stop = squared_stop_loss(network.stop_logits(output, features), reward, weights)
+
+        # The query made at each prefix; a terminal prefix has none, and is masked (M in the paper).
+        rows = torch.arange(len(tasks))[:, None]
+        query = batch.query[rows, chosen.clamp_max(batch.query.shape[1] - 1)]
+        values = network.continue_values(output.state, output, features, query, goal.cost)[:, :-1]
+        going_on = (chosen[:, :-1] < batch.length[:, None]).float()
+        with torch.no_grad():
+            final = (chosen[:, :-1] == batch.length[:, None] - 1) & ~batch.stopped[:, None]
+            target = self._continuation_target(target_output, reward, final.float(), goal)
+        continuation = losses.continuation_loss(values, target, weights[:, :-1] * going_on)
+        actor = None
+        if self._actor_is_due():
+            acting = weights[:, :-1] * going_on
+            actor = actor_loss(network, output, features, goal, acting, config.actor_kl, self.rng)
+        return LossTerms(inference, stop, continuation, actor)
+
+    def _sampled_prefixes(self, batch: Trajectories) -> Int[Tensor, "batch 2"]:
+        """One prefix per trajectory, drawn from the mixture, and the prefix after it."""
+        stop_time = batch.length.float().mean().expand(len(batch.length))
+        weights = losses.prefix_weights(batch.length, stop_time, batch.query.shape[1] + 1, self.config.mixture)
+        first = torch.multinomial(weights, 1, generator=self.rng)
+        return torch.cat([first, torch.minimum(first + 1, batch.length[:, None])], dim=1)
+
+    def _read(self, network: Network, batch: Trajectories, chosen: Int[Tensor, "batch 2"]) -> NetworkOutput:
+        """What a network makes of the chosen prefixes. It is unrolled no further than the longest of them."""
+        longest = max(1, int(chosen.max()))
+        state = network.unroll(batch.tasks.context, batch.query[:, :longest], batch.observation[:, :longest])
+        return network.believe(state.at_prefixes(chosen))
+
+    def _sampled_reward(self, tasks: TaskBatch, output: NetworkOutput, goal: Goal) -> Float[Tensor, "batch 2"]:
+        """The share of m posterior samples that are within epsilon (the paper's sampled reward).
+
+        r(h, theta) = 1/m sum_k 1{L_theta(X_k) <= epsilon},  X_k ~ I(. | h) of the target network.
+        """
+        samples = [output.posterior.sample(self.rng) for _ in range(self.config.reward_samples)]
+        loss = tasks.loss(torch.stack(samples, dim=2))
+        return (loss <= goal.epsilon[:, None, None]).float().mean(dim=-1)
+
+    def _continuation_target(
+        self,
+        output: NetworkOutput,
+        reward: Float[Tensor, "batch 2"],
+        final: Float[Tensor, "batch 1"],
+        goal: Goal,
+    ) -> Float[Tensor, "batch 1"]:
+        """One-step targets, with the values of the target network at its own smoothed query."""
+        target, config = self.target, self.config
+        features = target.goal_features(output.state, output, goal.epsilon)
+        stop_value = torch.sigmoid(target.stop_logits(output, features)).amin(dim=-1)
+        query = self._target_query(output, features)
+        continue_value = target.continue_values(output.state, output, features, query, goal.cost).amin(dim=-1)
+        return one_step_targets(
+            reward, stop_value, continue_value, goal.cost, final, config.discount, config.bootstrap_clip
+        )
+
+    def _target_query(
+        self, output: NetworkOutput, features: Float[Tensor, "batch 2 goal"]
+    ) -> Float[Tensor, "batch 2 query"]:
+        """a+(h'): the target actor's query (td3) or the target network's mean (ts, ttps), smoothed; or uniform."""
+        space, config = self.problem.query_space, self.config
+        if self.target.actor is not None:
+            unit, clip = self.target.policy(output, features).mean_unit, config.target_clip
+        elif config.actor != "uniform" and space == self.problem.answer_space:
+            unit, clip = space.to_unit(output.posterior.recommendation), math.inf
+        else:
+            shape = features.shape[:2]
+            return space.sample(shape.numel(), self.rng).view(*shape, -1)
+        noise = torch.randn(unit.shape, generator=self.rng).clamp(-clip, clip)
+        return space.project(space.from_unit(unit + config.target_noise * noise))
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class BellmanTest:
+    """Stops an episode once Q(h, stop) >= Q(h, a), both by the minimum of twins, after a minimum time."""
+
+    network: Network
+    goal: Goal
+    minimum_time: int
+
+    def __call__(self, time: int, output: NetworkOutput, query: Float[Tensor, "batch query"]) -> Bool[Tensor, " batch"]:
+        """Which episodes stop now.
+
+        Args:
+            time: Observations so far.
+            output: What the network makes of each history (one prefix).
+            query: The query a that each episode would make.
+
+        Returns:
+            True where an episode stops.
+        """
+        if time < self.minimum_time:
+            return torch.zeros(len(query), dtype=torch.bool)
+        features = self.network.goal_features(output.state, output, self.goal.epsilon)
+        stop_value = torch.sigmoid(self.network.stop_logits(output, features))
+        continue_value = self.network.continue_values(output.state, output, features, query[:, None], self.goal.cost)
+        return stop_value.amin(dim=(1, 2)) >= continue_value.amin(dim=(1, 2))
+
+
+def squared_stop_loss(
+    logits: Float[Tensor, "batch prefix twin"],
+    reward: Float[Tensor, "batch prefix"],
+    weights: Float[Tensor, "batch prefix"],
+) -> Tensor:
+    """Half the squared error of the stop head, summed over twins (second term of the paper's critic loss).
+
+    Args:
+        logits: What the stop head says; its value is their sigmoid.
+        reward: What it should say.
+        weights: The weight of each prefix.
+
+    Returns:
+        The loss, averaged over episodes and weighted over prefixes.
+    """
+    loss = (torch.sigmoid(logits) - reward[..., None]).square() / 2
+    return (weights * loss.sum(dim=-1)).sum(dim=1).mean()
+
+
+def one_step_targets(
+    reward: Float[Tensor, "batch prefix"],
+    stop_value: Float[Tensor, "batch prefix"],
+    continue_value: Float[Tensor, "batch prefix"],
+    cost: Float[Tensor, " batch"],
+    final: Float[Tensor, "batch step"],
+    discount: float,
+    clip: tuple[float, float] | None,
+) -> Float[Tensor, "batch step"]:
+    """Continuation targets by one-step bootstraps (the paper's TD targets).
+
+    y = -c (1 - d) + d r(h') + gamma (1 - d) V(h'), with V = max(stop, continue) of the target network.
+
+    Args:
+        reward: r at every prefix.
+        stop_value: The target network's Q(h, stop), by the minimum of twins.
+        continue_value: Its Q(h, a+(h)), likewise.
+        cost: The cost c of a query, per episode.
+        final: d, which is 1 where the next prefix is the horizon.
+        discount: gamma.
+        clip: Quantiles of the batch to which both values are clipped.
+
+    Returns:
+        The target at every prefix but the last.
+    """
+    value = torch.maximum(_clipped(stop_value, clip), _clipped(continue_value, clip))[:, 1:]
+    return final * reward[:, 1:] + (1 - final) * (discount * value - cost[:, None])
+
+
+def _clipped(values: Tensor, quantiles: tuple[float, float] | None) -> Tensor:
+    if quantiles is None:
+        return values
+    low, high = torch.quantile(values.flatten()[:100_000], torch.tensor(quantiles))
+    return values.clamp(low, high)
+
+
+def smooth_success(loss: Float[Tensor, " batch"], epsilon: Float[Tensor, " batch"], softness: float) -> Tensor:
+    """The smooth success of completed rollouts: p = mean of sigmoid((epsilon - D) / (kappa epsilon)).
+
+    Args:
+        loss: D, the loss of each final recommendation.
+        epsilon: The epsilon that each episode was asked for.
+        softness: kappa.
+
+    Returns:
+        p, a number from 0 to 1.
+    """
+    return torch.sigmoid((epsilon - loss) / (softness * epsilon)).mean()
+
+
+def dual_cost(cost: float, success: float, delta: float, rate: float) -> float:
+    """The cost update: c <- Proj_[0,1] (c - eta ((1 - delta) - p)), cheaper while success is short of 1 - delta."""
+    return min(1.0, max(0.0, cost - rate * ((1 - delta) - success)))

@@ -1,0 +1,80 @@
+"""The replay: which rollouts it keeps, what a sample holds, and that a checkpoint gives it back."""
+
+import pytest
+import torch
+from torch import Generator
+
+from cicpe.beliefs.network.memories.recurrent import RecurrentConfig
+from cicpe.beliefs.network.network import Network, NetworkConfig
+from cicpe.beliefs.network.query_rules import make_actor
+from cicpe.problems import TaskBatch
+from cicpe.problems.binary_search import BinarySearch
+from cicpe.training.config import TrainingConfig
+from cicpe.training.loop import build_network
+from cicpe.training.replay import Replay, join, select_rows
+from cicpe.training.rollout import Behaviour, Trajectories, collect
+
+PROBLEM = BinarySearch(dim=2)
+N, HORIZON = 60, 6
+
+
+def make_rng(seed: int = 0) -> Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+@pytest.fixture(scope="module")
+def network() -> Network:
+    config = TrainingConfig(network=NetworkConfig(memory=RecurrentConfig(hidden=12)))
+    return build_network(PROBLEM, config, make_rng()).eval().requires_grad_(False)
+
+
+def play(network: Network, seed: int = 0, n: int = N) -> Trajectories:
+    tasks = TaskBatch.draw(PROBLEM, n, make_rng(seed))
+    behaviour = Behaviour(torch.ones(n), torch.zeros(n, dtype=torch.bool), 0.0)
+    actor = make_actor("ts", PROBLEM.query_space, PROBLEM.answer_space)
+    return collect(network, actor, tasks, HORIZON, behaviour, make_rng(seed + 1))
+
+
+def test_the_replay_keeps_the_last_rollouts(network: Network) -> None:
+    replay = Replay(2)
+    rollouts = [play(network, seed) for seed in range(3)]
+    for seed, rollout in enumerate(rollouts):
+        replay.add(seed, rollout)
+    assert [stored.seed for stored in replay] == [1, 2]
+
+
+def test_a_sample_has_whole_trajectories_of_every_rollout(network: Network) -> None:
+    replay = Replay(4)
+    rollouts = [play(network, seed, n=40) for seed in range(3)]
+    for seed, rollout in enumerate(rollouts):
+        replay.add(seed, rollout)
+    drawn = replay.sample(200, make_rng())
+    assert len(drawn.tasks) == 200
+    everything = join(rollouts)
+    origin = [int((everything.query == row).all(dim=(1, 2)).nonzero()[0, 0]) for row in drawn.query]
+    again = select_rows(everything, torch.tensor(origin))
+    for name in ("query", "observation", "length", "stopped", "own"):
+        assert torch.equal(getattr(drawn, name), getattr(again, name))
+    assert torch.equal(drawn.tasks.target, again.tasks.target)
+    assert torch.equal(drawn.tasks.context, again.tasks.context)
+    assert len({index // 40 for index in origin}) == 3
+
+
+def test_a_new_horizon_empties_the_replay(network: Network) -> None:
+    replay, rollout = Replay(4), play(network)
+    replay.add(0, rollout)
+    replay.add(1, rollout._replace(query=rollout.query[:, :3], observation=rollout.observation[:, :3]))
+    assert [stored.seed for stored in replay] == [1]
+
+
+def test_the_replay_is_rebuilt_from_its_tensors(network: Network) -> None:
+    replay, again = Replay(4), Replay(4)
+    for seed in range(3):
+        # The tasks are drawn from the seed, as the trainer draws them.
+        replay.add(seed, play(network, seed))
+    again.restore(PROBLEM, replay.tensors())
+    for before, after in zip(replay, again, strict=True):
+        assert after.seed == before.seed
+        assert torch.equal(after.trajectories.query, before.trajectories.query)
+        assert torch.equal(after.trajectories.tasks.target, before.trajectories.tasks.target)
+        assert torch.equal(after.trajectories.tasks.context, before.trajectories.tasks.context)
