@@ -30,7 +30,7 @@ pytestmark = pytest.mark.conformance
 SMALL = ParticleConfig(particles=256, prior_particles=1024, candidates=12, lookahead_particles=64)
 ODD = ParticleConfig(particles=101, prior_particles=333, candidates=12, lookahead_particles=64)
 """Numbers of particles that no vector divides: the last of a row are computed otherwise than the others."""
-EPISODES, STEPS, EPSILON, SURE = 8, 8, 0.2, 0.8
+EPISODES, STEPS, EPSILON, STOP = 8, 8, 0.2, 0.8
 ELSEWHERE = {"ATEN_CPU_CAPABILITY": "default", "MKL_CBWR": "COMPATIBLE"}
 
 
@@ -79,6 +79,9 @@ class Seen(NamedTuple):
     query_BQ: Tensor
     recommendation_BX: Tensor
     confidence_B: Tensor
+    foreseen_mean_BY: Tensor
+    """Of the observation that the alarm compares the next one with."""
+    foreseen_logit_BY: Tensor
 
 
 def rng(seed: int = 0) -> Generator:
@@ -112,8 +115,10 @@ def play(belief: ParticleBelief, history: tuple[Tensor, Tensor, Tensor], index: 
     for t in range(STEPS):
         state = belief.observe(state, query[:, t], observation[:, t])
         found, cloud = belief.assess(state, (EPSILON,), rng(t)), state.cloud
+        foreseen = belief.predict(state, query[:, t])
         particles = (cloud.unit_BNP, cloud.log_settled_BN, cloud.log_pending_BN)
-        seen.append(Seen(*particles, found.query, found.recommendation[0], found.confidence[0]))
+        answer = (found.recommendation[0], found.confidence[0])
+        seen.append(Seen(*particles, found.query, *answer, foreseen.mean, foreseen.logit))
     return seen
 
 
@@ -184,7 +189,7 @@ def test_under_other_arithmetic_particles_are_another_draw_of_the_same(tmp_path:
             torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
     one, two, seed = confidences(here), confidences(there), confidences(other_seed)
     assert float((one - two).abs().mean()) < float((one - seed).abs().mean())
-    assert float(((one >= SURE) == (two >= SURE)).float().mean()) >= 0.95
+    assert float(((one >= STOP) == (two >= STOP)).float().mean()) >= 0.95
 
 
 if __name__ == "__main__":

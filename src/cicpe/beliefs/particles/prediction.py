@@ -29,14 +29,19 @@ def simulate_prediction(
     Returns:
         The predictive distribution of every entry of the observation.
     """
-    cloud, batch = state.cloud, len(query)
-    rng = torch.Generator().manual_seed(belief.config.seed + cloud.query_BTQ.shape[1])
+    cloud = state.cloud
+    seed = belief.config.seed + cloud.query_BTQ.shape[1]
+
+    def simulated(unit_NP: Tensor, context_C: Tensor, query_Q: Tensor) -> Tensor:
+        # Every episode has the same random numbers, so that its prediction does not depend on its batch.
+        task, rng = belief.task(unit_NP, context_C.expand(SIMULATED, -1)), torch.Generator().manual_seed(seed)
+        seen = belief.problem.observe(task, query_Q.expand(SIMULATED, -1), rng)
+        return torch.as_tensor(seen, dtype=torch.float32).reshape(SIMULATED, -1)
+
     with torch.no_grad():
-        chosen = resample(cloud.log_pending_BN, SIMULATED, rng)[..., None]
-        unit = cloud.unit_BNP.gather(1, chosen.expand(-1, -1, cloud.unit_BNP.shape[-1]))
-        task = belief.task(unit.flatten(0, 1), cloud.context_BC.repeat_interleave(SIMULATED, dim=0))
-        simulated = belief.problem.observe(task, query.repeat_interleave(SIMULATED, dim=0), rng)
-        seen_BNY = torch.as_tensor(simulated, dtype=torch.float32).reshape(batch, SIMULATED, -1)
+        chosen = resample(cloud.log_pending_BN, SIMULATED, torch.Generator().manual_seed(seed))[..., None]
+        unit_BNP = cloud.unit_BNP.gather(1, chosen.expand(-1, -1, cloud.unit_BNP.shape[-1]))
+        seen_BNY = torch.stack(list(map(simulated, unit_BNP, cloud.context_BC, query)))
     binary, centre = belief.observed_values
     upper = (seen_BNY > centre).float().sum(dim=1)
     logit = torch.log((upper + 0.5) / (SIMULATED - upper + 0.5))
