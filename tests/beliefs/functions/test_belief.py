@@ -18,6 +18,7 @@ from torch import Generator, Tensor
 from cicpe import trees
 from cicpe.beliefs.functions.belief import TIE, FunctionBelief, FunctionConfig, FunctionState
 from cicpe.beliefs.functions.fit import fit_gp_mixture
+from cicpe.episodes.table import RecordSettings, tabulate
 from cicpe.errors import InvalidInput
 from cicpe.gp.mixture import FLOOR, RATE, GPMixture
 from cicpe.problems import Problem, TaskBatch
