@@ -7,6 +7,7 @@ from jaxtyping import Float, Int
 from pydantic import Field
 from torch import Tensor, nn
 
+from cicpe import trees
 from cicpe.beliefs.network.critic import Critic, CriticConfig, Goal
 from cicpe.beliefs.network.memories.attention import AttentionConfig
 from cicpe.beliefs.network.memories.base import Dims, MemoryFeatures, State, gather_prefixes
@@ -41,7 +42,8 @@ class NetworkConfig(Config):
     actor: ActorConfig | None = None
     """The network behind the actor rule td3; the other rules have none."""
     shared_memory: bool = True
-    """One memory for inference and critic, trained by the inference loss; or one each (the paper's)."""
+    """One memory for inference and critic, which the inference loss alone trains: the critic reads it without gradient.
+    Or one each, trained by the losses of its own (the paper's)."""
 
 
 class NetworkState(NamedTuple):
@@ -87,7 +89,7 @@ class Network(nn.Module):
             self.actor = config.actor.build(self.memory, query_space, answer_space)
 
     def critic_parameters(self) -> list[nn.Parameter]:
-        """What the critic's losses train beside its share in a memory: its heads, its view of queries, its memory."""
+        """What the critic's losses train: its heads and its own memory, or its view of queries in a shared one."""
         memory = self.memory.query_parameters() if self.critic_memory is None else self.critic_memory.parameters()
         return [*self.critic.parameters(), *memory]
 
@@ -130,7 +132,10 @@ class Network(nn.Module):
     def believe(self, state: NetworkState) -> NetworkOutput:
         """Reads the posterior and the critic's features at every prefix of the state."""
         memory_features = self.memory.features(state.inference)
-        critic_features = memory_features if self.critic_memory is None else self.critic_memory.features(state.critic)
+        if self.critic_memory is None:
+            critic_features = trees.map_leaves(torch.detach, memory_features)
+        else:
+            critic_features = self.critic_memory.features(state.critic)
         return NetworkOutput(self.posterior_head(memory_features), memory_features, critic_features, state)
 
     def goal_features(self, state: NetworkState, output: NetworkOutput, epsilon: Float[Tensor, " batch"]) -> Tensor:
@@ -150,9 +155,10 @@ class Network(nn.Module):
         cost: Float[Tensor, " batch"],
     ) -> Float[Tensor, "batch prefix twin"]:
         """Value of a candidate query at every prefix."""
-        shared = self.critic_memory is None
-        memory, inner = (self.memory, state.inference) if shared else (self.critic_memory, state.critic)
-        assert memory is not None
+        if self.critic_memory is None:
+            memory, inner = self.memory, trees.map_leaves(torch.detach, state.inference)
+        else:
+            memory, inner = self.critic_memory, state.critic
         at = memory.features_at(inner, output.critic_features, self.query_space.to_unit(query))
         return self.critic.continue_values(at, features, cost)
 

@@ -127,7 +127,19 @@ class Memory(nn.Module, ABC):
     def features_at(
         self, state: State, memory_features: MemoryFeatures, query_BPQ: Float[Tensor, "batch prefix query"]
     ) -> Float[Tensor, "batch prefix features"]:
-        """The history seen from a candidate query. Default: the summary and the query side by side."""
+        """The history seen from a candidate query. Default: the summary and the query side by side.
+
+        It serves the critic. Where the critic shares the memory of inference, the state and its features come
+        without gradient; the gradient by the query, which a learned actor follows, must pass.
+
+        Args:
+            state: The state of the histories.
+            memory_features: What ``features`` says of them.
+            query_BPQ: A candidate per prefix, in unit coordinates.
+
+        Returns:
+            ``width_at`` features per prefix.
+        """
         return torch.cat([memory_features.summary, query_BPQ], dim=-1)
 
     def query_parameters(self) -> Iterator[nn.Parameter]:

@@ -132,18 +132,16 @@ class PerAxisMemory(Memory):
         return PerAxisState(torch.stack(means, dim=1), torch.stack(log_stds, dim=1), hidden_BPXH, context_BC)
 
     def features(self, state: PerAxisState) -> MemoryFeatures:
-        # The summary serves the critic alone: what a coordinate remembers is trained by the posterior's loss.
-        features_BPXF = torch.cat([state.hidden_BPXH, state.log_std_BPX[..., None]], dim=-1).detach()
+        features_BPXF = torch.cat([state.hidden_BPXH, state.log_std_BPX[..., None]], dim=-1)
         summary = torch.cat([features_BPXF.mean(dim=2), features_BPXF.amax(dim=2)], dim=-1)
         return MemoryFeatures(summary, state.hidden_BPXH, state.mean_BPX, state.log_std_BPX)
 
     def features_at(self, state: PerAxisState, memory_features: MemoryFeatures, query_BPQ: Tensor) -> Tensor:
         if self.from_estimate is None:
             return super().features_at(state, memory_features, query_BPQ)
-        log_std_BPX = state.log_std_BPX.detach()
-        relative_BPX = ((query_BPQ - state.mean_BPX.detach()) * torch.exp(-log_std_BPX)).clamp(-5.0, 5.0)
-        moments_BPX2 = torch.stack([relative_BPX, log_std_BPX / 3], dim=-1)
-        seen_BPXV = silu(self.from_estimate(torch.cat([moments_BPX2, state.hidden_BPXH.detach()], dim=-1)))
+        relative_BPX = ((query_BPQ - state.mean_BPX) * torch.exp(-state.log_std_BPX)).clamp(-5.0, 5.0)
+        moments_BPX2 = torch.stack([relative_BPX, state.log_std_BPX / 3], dim=-1)
+        seen_BPXV = silu(self.from_estimate(torch.cat([moments_BPX2, state.hidden_BPXH], dim=-1)))
         return torch.cat([memory_features.summary, seen_BPXV.mean(dim=2), seen_BPXV.amax(dim=2)], dim=-1)
 
     def query_parameters(self) -> Iterator[nn.Parameter]:

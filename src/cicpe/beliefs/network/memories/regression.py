@@ -96,12 +96,16 @@ class RegressionMemory(FunctionMemory):
         self.width = 2 * len(probes) + heads + 3
         self.width_at = self.width + dims.query + 2
 
-    def _features(self, query_NQ: Tensor) -> Tensor:
-        """Features of each head: N x J x F, with a standard normal prior on their weights."""
-        amplitude_J1 = self.log_amplitude.exp()[:, None]
+    def _features(self, query_NQ: Tensor, trained: bool = True) -> Tensor:
+        """Features of each head: N x J x F, with a standard normal prior on their weights.
+
+        Where they are not to be ``trained``, the gradient goes to the query alone, not to kernel parameters.
+        """
+        log_amplitude_J, log_scale_J = (p if trained else p.detach() for p in (self.log_amplitude, self.log_scale))
+        amplitude_J1 = log_amplitude_J.exp()[:, None]
         if self.linear:
             return query_NQ.double()[..., None, :] * amplitude_J1
-        scale_J1 = self.log_scale.exp()[:, None]
+        scale_J1 = log_scale_J.exp()[:, None]
         if query_NQ.shape[-1] == 1:
             # Sines on [-L, L]: the Hilbert-space approximation of an RBF kernel; exact as the basis grows.
             half = 1.5
@@ -229,7 +233,8 @@ class RegressionMemory(FunctionMemory):
         return drawn_BK1[..., 0].float()
 
     def features_at(self, state: RegressionState, memory_features: MemoryFeatures, query_BPQ: Tensor) -> Tensor:
-        phi_BPJF = self._features(query_BPQ)
+        # A critic with a memory of its own trains the kernel by the history, not by the place of a candidate.
+        phi_BPJF = self._features(query_BPQ, trained=False)
         mean_BPJ1 = (state.weights_BPJF * phi_BPJF).sum(-1, keepdim=True)
         along_BPTJ = torch.einsum("btjf,bpjf->bptj", state.rows_BTJF, phi_BPJF)
         steps_T = torch.arange(state.rows_BTJF.shape[1])
