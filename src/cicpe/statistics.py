@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float
 from torch import Generator, Tensor
 
-Counts = int | npt.NDArray[np.integer | np.floating]
+Counts = int | npt.NDArray[np.integer] | npt.NDArray[np.floating]
 
 
 def clopper_pearson(

@@ -199,7 +199,7 @@ def test_a_step_that_is_elsewhere_by_now_is_noticed(session: Run, home: Path, mo
 def test_a_campaign_named_after_another_does_not_take_its_values(session: Run, run: Run) -> None:
     titan = session("list", "--json").json["campaigns"][0]["id"]
     taken = run(*NEW, "--name", titan)
-    assert (taken.code, "name = " in taken.err) == (2, True)
+    assert (taken.code, "name must be" in taken.err) == (2, True)
     assert run(*NEW, "--name", titan[:8]).code == 0
     refused = session("tell", *"111111", "-c", titan[:8], "-s", "1")
     assert (refused.code, "may mean several" in refused.err) == (2, True)

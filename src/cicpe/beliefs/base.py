@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol, Self, cast, final, runtime_checkable
+from typing import Any, NamedTuple, Protocol, cast, final, runtime_checkable
 
 import torch
 from jaxtyping import Float, Int
@@ -287,7 +287,7 @@ class BeliefConfig(Config, ABC):
         """The belief in a few words, for a model's card."""
 
     @classmethod
-    def default_for(cls, problem: Problem) -> Self:
+    def default_for(cls, problem: Problem) -> "BeliefConfig":
         """The configuration that suits a problem, where nothing else is said; refused where the kind does not apply."""
         return cls.model_validate({"horizon": min(problem.horizon, cls.model_fields["horizon"].default)})
 

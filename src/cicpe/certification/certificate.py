@@ -14,7 +14,7 @@ import json
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any, Literal, Self, final
+from typing import Any, Literal, final
 
 from pydantic import Field, ValidationError, model_validator
 
@@ -82,7 +82,7 @@ class Certificate(Config):
     versions: dict[str, str]
 
     @model_validator(mode="after")
-    def _consistent(self) -> Self:
+    def _consistent(self) -> "Certificate":
         if not self.successes <= self.episodes_used <= self.episodes:
             raise ValueError("episodes_used: needs at most episodes, and at least successes")
         if self.alpha_spent < self.alpha * (1 - 1e-9):

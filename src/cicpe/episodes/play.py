@@ -1,7 +1,8 @@
 """The one function that plays episodes: training, calibration, evaluation, comparison and reports read its steps."""
 
 from collections.abc import Callable, Iterator
-from typing import Any, Generic, NamedTuple, Protocol, Self, TypeVar, runtime_checkable
+from dataclasses import dataclass
+from typing import Any, Generic, Protocol, TypeVar, final, runtime_checkable
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -51,14 +52,16 @@ class Tasks(Protocol):
 
     def __len__(self) -> int: ...
 
-    def select(self, index: Tensor) -> Self:
+    def select(self, index: Tensor) -> "Tasks":
         """Some of the tasks."""
 
     def observe(self, query: Tensor, rng: Generator) -> Tensor:
         """One observation of each task at its query."""
 
 
-class Step(NamedTuple, Generic[P]):
+@final
+@dataclass(frozen=True)
+class Step(Generic[P]):
     """One step of the episodes that are still under way.
 
     The first axis of all that is here is the episode, but for ``observation``: that has a row for every episode that

@@ -1,7 +1,7 @@
 """A campaign: a session that is kept in a store, and its model, which must stay the same."""
 
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol, Self, SupportsIndex, final
+from typing import Any, Protocol, SupportsIndex, final, runtime_checkable
 
 from cicpe.errors import InvalidInput, ModelError, SessionError
 from cicpe.sessions.events import Event, in_digits, in_words
@@ -10,6 +10,7 @@ from cicpe.sessions.stores.base import CampaignRecord, Conflict, StopName, Store
 from cicpe.sessions.values import Values, numbers
 
 
+@runtime_checkable
 class SessionModel(Protocol):
     """What a campaign needs of a model; ``cicpe.Model`` is one."""
 
@@ -61,7 +62,7 @@ class Campaign:
         seed: int = 0,
         stop: StopName = "confidence",
         context: Mapping[str, float] | None = None,
-    ) -> Self:
+    ) -> "Campaign":
         """A new campaign. ``reference`` is where the model will be found again: a name in the zoo, or its folder."""
         given = dict(context or {})
         for reserved in {"epsilon", "delta", "seed", "stop", "self"} & set(given):
@@ -80,7 +81,7 @@ class Campaign:
         return cls(store, record, session)
 
     @classmethod
-    def open(cls, store: Store, campaign: str, load: Callable[[str], SessionModel]) -> Self:
+    def open(cls, store: Store, campaign: str, load: Callable[[str], SessionModel]) -> "Campaign":
         """A campaign as its log says, by its name or id. ``load`` reads a model by its reference (``cicpe.load``)."""
         record = store.find(campaign)
         model = load(record.model)

@@ -8,7 +8,7 @@ import copy
 import operator
 from collections.abc import Callable, Iterable, Sequence
 from statistics import NormalDist
-from typing import Any, NamedTuple, Self, SupportsIndex, final
+from typing import Any, NamedTuple, SupportsIndex, final
 
 import numpy as np
 import torch
@@ -351,7 +351,7 @@ class Session:
             record()
         self._log, self._now = (*self._log, event), now
 
-    def replay(self, events: Iterable[Event]) -> Self:
+    def replay(self, events: Iterable[Event]) -> "Session":
         """Appends the events of a log, queries as they were made, and returns the session itself."""
         added = tuple(events)
         if added:

@@ -2,7 +2,7 @@
 
 import math
 from abc import abstractmethod
-from typing import Annotated, Any, Literal, Self, final
+from typing import Annotated, Any, Literal, final
 
 import torch
 from pydantic import Field, model_validator
@@ -154,7 +154,7 @@ class NetworkTraining(BeliefConfig):
         return data | {"network": network | {"actor": actor}}
 
     @model_validator(mode="after")
-    def _network_fits(self) -> Self:
+    def _network_fits(self) -> "NetworkTraining":
         if self.network.actor is not None and self.actor != "td3":
             raise ValueError(
                 f"network.actor is given, but actor = {self.actor!r} has no network; leave it out, or use td3"
@@ -202,7 +202,7 @@ class TrainingConfig(NetworkTraining):
         return Aim(math.sqrt(math.prod(self.epsilon)), math.sqrt(math.prod(self.cost)))
 
     @model_validator(mode="after")
-    def _consistent(self) -> Self:
+    def _consistent(self) -> "TrainingConfig":
         check_range("cost", self.cost)
         if self.shaped and self.actor in ("td3", "search"):
             raise ValueError("shaped = True: needs an actor that reads no values (not td3 or search)")

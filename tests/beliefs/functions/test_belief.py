@@ -395,7 +395,7 @@ def test_it_says_what_it_cannot_do() -> None:
     with pytest.raises(InvalidInput, match="query dimensions"):
         FunctionBelief(Box([0.0] * 4, [1.0] * 4), LINE, only(Truth(RBF)), 5)
     belief = believer(only(Truth(RBF)))
-    with pytest.raises(InvalidInput, match="bellman"):
+    with pytest.raises(InvalidInput, match="does not value queries"):
         belief.assess(belief.begin(torch.zeros(1, 0)), (0.1,), rng(), 0.0, (torch.zeros(1),))
 
 

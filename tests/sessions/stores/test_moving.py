@@ -53,7 +53,7 @@ def test_a_whole_store_has_no_faults(place: str) -> None:
             "UPDATE cicpe_events SET payload = '{{}}' WHERE position = 1 AND campaign_id = '{}'",
             "damaged event, entry 1",
         ),
-        ("UPDATE cicpe_campaigns SET stop = 'never' WHERE id = '{}'", "damaged campaign titan"),
+        ("UPDATE cicpe_campaigns SET stop = 'no rule' WHERE id = '{}'", "damaged campaign titan"),
         (
             'UPDATE cicpe_events SET payload = \'{{"kind": "undone", "position": 0}}\' '
             "WHERE position = 4 AND campaign_id = '{}'",

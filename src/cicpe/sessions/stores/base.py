@@ -1,15 +1,15 @@
 """The interface of a store, its records and its errors."""
 
 from collections.abc import Mapping, Sequence
-from typing import Protocol, final
+from typing import Annotated, Protocol, final, runtime_checkable
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, StringConstraints
 
 from cicpe.errors import CicpeError, InvalidInput, SessionError
 from cicpe.sessions.events import Event, in_words
 from cicpe.sessions.texts import check_text
 
-StopName = str
+StopName = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9-]*$", max_length=64)]
 """A rule of ``cicpe.agents.stop_rules``, by name; the model refuses one that it does not know."""
 KEY_LENGTH = 200
 
@@ -67,6 +67,7 @@ class Conflict(SessionError):
         self.expected, self.since, self.version = expected, tuple(since), version
 
 
+@runtime_checkable
 class Store(Protocol):
     """Campaigns and their logs. Safe for several threads, processes and machines at once.
 

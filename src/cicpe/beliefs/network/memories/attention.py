@@ -1,6 +1,6 @@
 """A causal transformer memory: every observation stays in view, at a cost that grows with the history."""
 
-from typing import Literal, NamedTuple, Self, final
+from typing import Literal, NamedTuple, final
 
 import torch
 from jaxtyping import Float, Int
@@ -29,7 +29,7 @@ class AttentionConfig(Config):
     """Read the last hidden state, or pool all of them conditioned on a query (the paper's)."""
 
     @model_validator(mode="after")
-    def _heads_share_the_width(self) -> Self:
+    def _heads_share_the_width(self) -> "AttentionConfig":
         if self.width % self.heads:
             raise ValueError(f"width ({self.width}) must be a multiple of heads ({self.heads})")
         return self

@@ -14,7 +14,7 @@ A memory has two consistent views of the same mathematics:
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from typing import Any, NamedTuple, Protocol, Self, runtime_checkable
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Float, Int
@@ -79,7 +79,7 @@ def gather_prefixes(
 class PrefixState(Protocol):
     """A state that says itself which of its fields have a prefix axis."""
 
-    def at_prefixes(self, index_BK: Int[Tensor, "batch chosen"]) -> Self:
+    def at_prefixes(self, index_BK: Int[Tensor, "batch chosen"]) -> "PrefixState":
         """The state at K prefixes per episode, for reading, in place of all of them."""
 
 

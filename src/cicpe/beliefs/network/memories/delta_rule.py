@@ -5,7 +5,7 @@ and columns (keys) of a head's store, both of size D.
 """
 
 import math
-from typing import Literal, NamedTuple, Self, final
+from typing import Literal, NamedTuple, final
 
 import torch
 from jaxtyping import Float, Int
@@ -34,7 +34,7 @@ class DeltaRuleConfig(Config):
     """Read the last hidden state, or pool all of them conditioned on a query (the paper's)."""
 
     @model_validator(mode="after")
-    def _heads_share_the_hidden_units(self) -> Self:
+    def _heads_share_the_hidden_units(self) -> "DeltaRuleConfig":
         if self.hidden % self.heads:
             raise ValueError(f"hidden ({self.hidden}) must be a multiple of heads ({self.heads})")
         return self

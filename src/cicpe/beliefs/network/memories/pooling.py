@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterator
-from typing import Literal, Protocol, final
+from typing import Literal, Protocol, final, runtime_checkable
 
 import torch
 from jaxtyping import Float, Int
@@ -56,6 +56,7 @@ class QueryPooling(nn.Module):
         return pooled_BPH * silu(self.to_gate(query_BPQ))
 
 
+@runtime_checkable
 class HiddenStates(Protocol):
     """What a readout needs of a memory's state."""
 
