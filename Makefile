@@ -21,16 +21,19 @@ READY :=
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test test-slow check format bench bench-recipes train-zoo results copper clean
+.PHONY: help venv demo test test-slow test-arithmetic check format bench bench-recipes attack soak train-zoo results copper clean
 
 help:
 	@echo "make demo           train an agent from scratch, deploy it, watch a session (about three minutes)"
 	@echo "make test           the tests that take seconds"
 	@echo "make test-slow      the tests that take minutes"
+	@echo "make test-arithmetic  the conformance suites under the arithmetic of another processor"
 	@echo "make check          lint, format and types"
 	@echo "make format         put the code in house format"
 	@echo "make bench          measure the speed of training and deployment"
 	@echo "make bench-recipes  race the recipes against each other"
+	@echo "make attack         attack campaigns and their server, on this machine alone (about ten minutes)"
+	@echo "make soak           an hour of clients and kills, then every promise checked (MINUTES=60 STORE=sqlite|postgres)"
 	@echo "make train-zoo      train the models of the zoo anew (the minutes in scripts/results.py)"
 	@echo "make results        measure the zoo and write the pages and figures of docs/results"
 	@echo "make copper         train and measure on the copper survey (after cicpe data fit)"
@@ -55,6 +58,10 @@ test: $(READY)
 test-slow: $(READY)
 	$(BIN)/python -m pytest -m slow
 
+# Without vector instructions, and with the matrix products that Intel's library has for every processor.
+test-arithmetic: $(READY)
+	MKL_CBWR=COMPATIBLE ATEN_CPU_CAPABILITY=default $(BIN)/python -m pytest -m "conformance and not slow" -n $(WORKERS)
+
 check: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -70,6 +77,15 @@ bench: $(READY)
 
 bench-recipes: $(READY)
 	$(BIN)/python benchmarks/race_recipes.py
+
+attack: $(READY)
+	$(BIN)/python benchmarks/attack.py
+
+MINUTES ?= 60
+STORE ?= sqlite
+
+soak: $(READY)
+	$(BIN)/python benchmarks/soak.py --minutes $(MINUTES) --store $(STORE)
 
 FAMILIES ?= binary-search best-arm gp-max ackley
 

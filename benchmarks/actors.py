@@ -63,7 +63,7 @@ def measured(model: cicpe.Model, cell: dict[str, Any]) -> dict[str, Any]:
         agent.begin(torch.full((1, 1), cell["noise"]))
     except cicpe.InvalidInput:
         agent, by_itself = model.unstopped(cell["epsilon"]), False
-    found = evaluate_agent(agent, tasks, cell["epsilon"], cell["delta"], EPISODES, SEED)
+    found = evaluate_agent(agent, tasks, cell["epsilon"], EPISODES, SEED)
     return {
         "accuracy": found.accuracy,
         "accuracy_ci": found.accuracy_ci,

@@ -5,6 +5,7 @@
     python benchmarks/campaigns.py crowd --size 32 --each 100           # processes that ask and tell, SQLite
     python benchmarks/campaigns.py crowd --size 100 --each 20 --threads 10 --store postgres
     python benchmarks/campaigns.py latency                              # ask + tell at t = 100, without fsync
+    python benchmarks/campaigns.py http --size 20 --each 20             # clients of a server, each at its own campaign
 
 Each prints one JSON object; ``faults`` lists every promise that was broken, and is empty. The exit code says so too.
 """
@@ -318,9 +319,51 @@ def latency(address: str, size: int, repeats: int = 20) -> dict[str, Any]:
     return {"t": size, **result, "faults": faults}
 
 
+# Over HTTP.
+
+
+def visitor(address: str, number: int, each: int, output: dict[str, Any]) -> None:
+    """A client of a server: asks, tells, and begins anew where a campaign has stopped."""
+    import httpx
+
+    name = ""
+    with httpx.Client(base_url=address, timeout=120) as client:
+        for i in range(each):
+            name = name or f"http-{number}-{i}"
+            client.post("/api/campaigns", json={"name": name, "model": MODEL, "epsilon": EPSILON, "delta": DELTA})
+            began = time.perf_counter()
+            seen = client.get(f"/api/campaigns/{name}/ask").json()
+            body = {"observation": observation(name, i), "expected_version": seen["version"]}
+            said = client.post(f"/api/campaigns/{name}/tell", json=body)
+            output["seconds"].append(time.perf_counter() - began)
+            if said.status_code != 200:
+                output["faults"].append(said.text[:300])
+            elif said.json()["status"]["stopped"]:
+                name = ""
+
+
+def over_http(address: str, size: int, each: int) -> dict[str, Any]:
+    """Milliseconds of one ask and one tell, for clients that all work at the same time."""
+    from server_process import campaign_server
+
+    output: dict[str, Any] = {"seconds": [], "faults": []}
+    with tempfile.TemporaryDirectory() as folder, campaign_server(address, Path(folder)) as server:
+        visitor(server.address, size, 2, {"seconds": [], "faults": []})  # the model is read
+        people = [threading.Thread(target=visitor, args=(server.address, i, each, output)) for i in range(size)]
+        began = time.perf_counter()
+        for one in people:
+            one.start()
+        for one in people:
+            one.join()
+        took = time.perf_counter() - began
+    waits = output["seconds"]
+    figures = {"clients": size, "tells": len(waits), "seconds": took, "ask_tell_ms": _quantiles(waits)}
+    return figures | {"faults": output["faults"] + integrity(address)}
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["kills", "crowd", "latency", "clients"])
+    parser.add_argument("what", choices=["kills", "crowd", "latency", "http", "clients"])
     parser.add_argument("--store", default="sqlite", help="sqlite, postgres, or the address of an empty store")
     parser.add_argument("--size", type=int, help="kills, clients, or the step (default: 1000, 32, 100)")
     parser.add_argument("--each", type=int, default=100, help="events of each client of a crowd")
@@ -337,6 +380,8 @@ def main() -> int:
         elif given.what == "crowd":
             size = given.size or 32
             result = crowd(address, size, given.each, given.threads, given.campaigns or max(1, size // 4))
+        elif given.what == "http":
+            result = over_http(address, given.size or 20, given.each)
         else:
             result = latency(address, given.size or 100)
     print(json.dumps(result, indent=1))

@@ -16,9 +16,9 @@ from typing import Any
 
 import torch
 
+from cicpe.agents.stop_rules import STOP_RULES, first_passages
 from cicpe.beliefs.particles.belief import DegenerateParticles, ParticleBelief, ParticleConfig
-from cicpe.calibration.thresholds import KAPPAS, confidence_stops
-from cicpe.episodes.table import SURE, record
+from cicpe.episodes.table import CERTAIN, RecordSettings, tabulate
 from cicpe.evaluation.evaluate import mean_interval, proportion_interval
 from cicpe.problems import TaskBatch, make_problem
 
@@ -36,10 +36,13 @@ TABLE = [
 """The rows of docs/results/particles.md, each as one would type it."""
 
 
+KAPPAS = STOP_RULES["confidence"].thresholds(None)
+
+
 def judge(loss: torch.Tensor, confidence: torch.Tensor, epsilon: float, delta: float) -> dict:
     """Chooses kappa on the even episodes, as low as accuracy 1 - delta allows, and judges it on the odd ones."""
     success = loss <= epsilon
-    stops = torch.stack(confidence_stops(confidence))  # kappa x episode
+    stops = torch.stack(first_passages(confidence, KAPPAS))  # kappa x episode
     at = success.T.gather(0, stops)  # kappa x episode
     even = torch.arange(len(loss)) % 2 == 0
     ok = at[:, even].double().mean(dim=1) >= 1 - delta
@@ -85,11 +88,11 @@ def measure(given: argparse.Namespace) -> dict[str, Any]:
         warnings.simplefilter("always", DegenerateParticles)
         for begin in range(0, given.episodes, given.chunk):
             tasks = TaskBatch.draw(problem, min(given.chunk, given.episodes - begin), rng)
-            parts.append(record(belief, tasks, (given.epsilon,), 0.0, rng))
+            parts.append(tabulate(belief, tasks, RecordSettings((given.epsilon,)), rng))
     seconds = time.process_time() - began
     loss, confidence = (torch.cat([part[i][0] for part in parts]) for i in (0, 2))
     began = time.process_time()
-    one = record(belief, TaskBatch.draw(problem, 1, rng), (given.epsilon,), 0.0, rng)
+    one = tabulate(belief, TaskBatch.draw(problem, 1, rng), RecordSettings((given.epsilon,)), rng)
     alone = (time.process_time() - began) / made(one.confidence[0])
     cell = {name: getattr(given, name) for name in ("problem", "dim", "epsilon", "noise", "episodes", "likelihood")}
     return {
@@ -106,7 +109,7 @@ def measure(given: argparse.Namespace) -> dict[str, Any]:
 
 def made(confidence: torch.Tensor) -> int:
     """Queries that were played: an episode ends where it is sure."""
-    sure = confidence >= SURE
+    sure = confidence >= CERTAIN
     last = torch.where(sure.any(dim=1), sure.int().argmax(dim=1), confidence.shape[1] - 1)
     return int(last.sum())
 

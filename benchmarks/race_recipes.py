@@ -19,13 +19,14 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from cicpe.calibration.thresholds import CalibrationRun, confidence_stops
-from cicpe.episodes.table import EpisodeTable
-from cicpe.model.model import network_belief
+from cicpe.agents.stop_rules import STOP_RULES, first_passages
+from cicpe.calibration.thresholds import CalibrationRun
+from cicpe.episodes.table import EpisodeTable, RecordSettings
 from cicpe.problems import make_problem
 from cicpe.training.base import AnyTrainer
 from cicpe.training.config import PaperConfig
 from cicpe.training.recipes import choose
+from cicpe.training.run import freeze
 from cicpe.training.schedule import Budget
 from cicpe.training.trainers import make_trainer as trainer_of
 
@@ -45,13 +46,13 @@ def make_trainer(recipe: str, minutes: float, seed: int) -> AnyTrainer:
 def measure(trainer: AnyTrainer) -> dict[str, object]:
     """Accuracy against mean queries over all confidence thresholds, and the Bellman rule's own point."""
     training = trainer.trained_config
-    costs = (training.trained_cost,) if isinstance(training, PaperConfig) else ()
-    belief = network_belief(trainer.average, trainer.config, trainer.at.horizon)
-    study = CalibrationRun(belief, trainer.problem, (CELL["epsilon"],), trainer.config.minimum_time)
-    records = study.play(EPISODES, SEED, 0.0, costs)
+    costs = training.costs if isinstance(training, PaperConfig) else None
+    rules = (STOP_RULES["bellman"],) if costs else ()
+    settings = RecordSettings((CELL["epsilon"],), 0.0, rules, costs, trainer.config.minimum_time)
+    records = CalibrationRun(freeze(trainer).belief, trainer.problem, settings).play(EPISODES, SEED)
     success = records.loss[0] <= CELL["epsilon"]
     rows = torch.arange(EPISODES)
-    stops = confidence_stops(records.confidence[0])
+    stops = first_passages(records.confidence[0], STOP_RULES["confidence"].thresholds(None))
     curve = sorted((float(s.float().mean()), float(success[rows, s].float().mean())) for s in stops)
     queries, accuracy = (np.array(column) for column in zip(*curve, strict=True))
     result: dict[str, object] = {
@@ -74,7 +75,7 @@ def _accuracy_at(q: float, queries: np.ndarray, accuracy: np.ndarray, success: t
 
 
 def _bellman_point(records: EpisodeTable, success: torch.Tensor) -> dict[str, float]:
-    hit = records.bellman[0, 0]
+    hit = records.stops["bellman"][0, 0]
     stop = torch.where(hit.any(dim=1), hit.int().argmax(dim=1), hit.shape[1] - 1)
     accuracy = success[torch.arange(len(stop)), stop].float().mean()
     return {"accuracy": round(float(accuracy), 4), "mean_queries": round(float(stop.float().mean()), 2)}

@@ -17,7 +17,7 @@ from pathlib import Path
 import torch
 
 from cicpe.agents.belief_agent import BeliefAgent
-from cicpe.agents.stop_rules import ConfidenceStop
+from cicpe.agents.stop_rules import STOP_RULES
 from cicpe.beliefs.network.belief import NetworkBelief
 from cicpe.beliefs.network.memories.attention import AttentionConfig
 from cicpe.beliefs.network.memories.delta_rule import DeltaRuleConfig
@@ -48,10 +48,15 @@ def latency(problem: Problem, memory: MemoryConfig, upto: int = 100, repeats: in
     """Milliseconds of one tell and ask (observe + propose) for one episode, early and at t = 100."""
     rng = torch.Generator().manual_seed(0)
     network = build_network(problem, TrainingConfig(network=NetworkConfig(memory=memory)), rng).eval()
-    never = ConfidenceStop(lambda context: torch.full((len(context),), 2.0))
     same = problem.query_space == problem.answer_space
     actor = make_actor("ts" if same else "uniform", problem.query_space, problem.answer_space)
-    agent = BeliefAgent(NetworkBelief(network, actor, upto + 20), never, 0.1, 0.1)
+    agent = BeliefAgent(
+        NetworkBelief(network, actor, upto + 20),
+        STOP_RULES["confidence"],
+        lambda c: torch.full((len(c),), 2.0),
+        0.1,
+        0.1,
+    )
     early, late = [], []
     for _ in range(repeats):
         tasks = TaskBatch.draw(problem, 1, rng)

@@ -25,10 +25,10 @@ from cicpe.baselines.references.gp_grid import GPGrid
 from cicpe.baselines.references.gp_peak import GPPeak, batch_sizes
 from cicpe.baselines.tbal import localise, plan_for
 from cicpe.calibration.any_agent import choose_threshold
-from cicpe.episodes.table import record_beliefs
+from cicpe.episodes.table import tabulate_agent
 from cicpe.evaluation.bootstrap import bootstrap_mean
 from cicpe.evaluation.evaluate import proportion_interval
-from cicpe.plots.scaling import Scaling, Slope, plot_scaling
+from cicpe.plots.scaling import ScalingCurve, Slope, plot_scaling
 from cicpe.plots.style import png
 from cicpe.problems import Problem, TaskBatch
 from cicpe.problems.gp_argmax import GPArgmax
@@ -214,7 +214,7 @@ def check() -> dict[str, Any]:
     found: dict[str, Any] = dict(CHECK)
     for name, kind in (("gp_peak", GPPeak), ("gp_grid", GPGrid)):
         agent = kind(problem, CHECK["epsilon"], int(CHECK["horizon"]))
-        played = record_beliefs(agent, problem, int(CHECK["tasks"]), agent.horizon, 0, chunk=50)
+        played = tabulate_agent(agent, problem, int(CHECK["tasks"]), agent.horizon, 0, chunk=50)
         cell = choose_threshold(played, CHECK["epsilon"], DELTA)
         assert cell is not None
         hit = played.confidence_BT >= cell.threshold
@@ -234,11 +234,11 @@ def draw(found: dict[str, Any]) -> bytes:
         rows = found[question]["rows"]
         columns = [[row[key] for row in rows] for key in ("epsilon", "queries")]
         low, high = ([row["queries_ci"][i] for row in rows] for i in (0, 1))
-        methods.append(Scaling(name, *(np.array(column) for column in (*columns, low, high))))
+        methods.append(ScalingCurve(name, *(np.array(column) for column in (*columns, low, high))))
     plan = [row for row in found["t-bal"]["rows"] if row["epsilon"] >= min(EPSILONS)]
     total = np.array([row["queries"] for row in plan], dtype=float)
     epsilon = np.array([row["epsilon"] for row in plan])
-    methods.append(Scaling(r"T-BAL's plan: the place within $\sqrt{\epsilon}$", epsilon, total, total, total))
+    methods.append(ScalingCurve(r"T-BAL's plan: the place within $\sqrt{\epsilon}$", epsilon, total, total, total))
     at = {question: found[question]["rows"][2] for question in MOST}
     span = (at["value"]["epsilon"], EPSILONS[-1])
     guides = [

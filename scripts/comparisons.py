@@ -49,7 +49,8 @@ def page() -> str:
         "# Methods compared",
         "",
         "Our models, baselines and agents that know the likelihood, on the same tasks with the same noise; delta 0.1, "
-        "95 % intervals. Methods that cannot stop get our mean number of queries, rounded up. Milliseconds are wall-clock of "
+        "95 % intervals. Methods that cannot stop get our mean number of queries, rounded up. TPE and GP-logEI "
+        "make three random queries first, not Optuna's ten. Milliseconds are wall-clock of "
         "one episode alone and of all tasks in one batch, the simulator's share included, on a machine that was not always "
         "idle: compare them within a table. Written by "
         "`python scripts/comparisons.py`; `cicpe report docs/results/comparison-NAME.json --out DIR` makes a page of "
@@ -69,7 +70,7 @@ def section(name: str, file: Path) -> list[str]:
     words = command(name)
     lines += ["```", *(" ".join(train) for out, train in TRAINED.items() if out in words), " ".join(words), "```", ""]
     lines += [
-        "| method | tasks | accuracy | queries | ms a query, alone | in a batch | paper: accuracy | paper: queries |",
+        "| method | tasks | accuracy | queries | ms per query, alone | in a batch | paper: accuracy | paper: queries |",
         "|---|---|---|---|---|---|---|---|",
     ]
     for row in found["rows"]:

@@ -28,10 +28,10 @@ from copper_page import BUDGETS, DELTA, EPSILONS, FIGURES, TRAJECTORIES
 import cicpe
 from cicpe.agents.base import Agent
 from cicpe.api import fit_alarm
-from cicpe.baselines.catalogue import METHODS, Setting
+from cicpe.baselines.catalogue import METHODS, ComparisonSetting
 from cicpe.data.splits import FOLDS
 from cicpe.episodes.outcomes import run_episodes
-from cicpe.episodes.table import record_beliefs
+from cicpe.episodes.table import tabulate_agent
 from cicpe.evaluation.robustness import robustness
 from cicpe.problems import TaskBatch
 from cicpe.problems.geochem import AUGMENTATIONS, Geochem
@@ -164,11 +164,11 @@ def baselines(names: Sequence[str], trajectories: int) -> None:
             problem = region(everything, entry.name)
             began = time.process_time()
             for epsilon in EPSILONS if name == "regret-bounds" else (None,):
-                setting = Setting(everything, epsilon or 0.2, DELTA, max(BUDGETS.values()))
+                setting = ComparisonSetting(everything, epsilon or 0.2, DELTA, max(BUDGETS.values()))
                 agent = METHODS[name].make(setting)
                 row: dict[str, Any] = {"region": entry.name, "resolvable": entry.resolvable, "epsilon": epsilon}
                 if epsilon is None:
-                    beliefs = record_beliefs(agent, problem, trajectories, max(BUDGETS.values()), SEED)
+                    beliefs = tabulate_agent(agent, problem, trajectories, max(BUDGETS.values()), SEED)
                     row["losses"] = [[round(x, 4) for x in line] for line in beliefs.loss_BT.tolist()]
                 else:
                     rng = torch.Generator().manual_seed(SEED)
@@ -191,7 +191,7 @@ def variations(splits: Sequence[int]) -> None:
             ).belief
             model = replace(cicpe.load(folder_of("distance", split, 0)), belief=replace(belief, horizon=24))
             for entry in problem.as_surveyed("held-out").entries:
-                beliefs = record_beliefs(model.unstopped(0.2), region(problem, entry.name), 6, 22, SEED)
+                beliefs = tabulate_agent(model.unstopped(0.2), region(problem, entry.name), 6, 22, SEED)
                 losses = [[round(x, 4) for x in line] for line in beliefs.loss_BT.tolist()]
                 about = {"split": split, "variation": name, "region": entry.name, "resolvable": entry.resolvable}
                 rows.append({**about, "losses": losses})

@@ -22,7 +22,7 @@ from matplotlib.figure import Figure
 import cicpe
 from cicpe import zoo
 from cicpe.data.places import DataError
-from cicpe.episodes.table import record_beliefs
+from cicpe.episodes.table import tabulate_agent
 from cicpe.evaluation.evaluate import evaluate_agent
 from cicpe.evaluation.reliability import reliability, spread, survival
 from cicpe.evaluation.robustness import robustness
@@ -66,14 +66,14 @@ def compared(name: str) -> Drawn:
 
 def played(name: str, epsilon: float, noise: float) -> tuple[cicpe.Model, object, object]:
     model = cicpe.load(name)
-    return model, model.agent(epsilon, DELTA), model.tasks(noise)
+    return model, model.agent(epsilon, DELTA), model.tasks({"noise": noise})
 
 
 def survival_figure() -> Drawn:
     curves = {}
     for name, (epsilon, noise) in HARDEST.items():
         _, agent, problem = played(name, epsilon, noise)
-        result = evaluate_agent(agent, problem, epsilon, DELTA, EPISODES, SEED)
+        result = evaluate_agent(agent, problem, epsilon, EPISODES, SEED)
         curves[f"d = {name.split('-')[-1][:-1]}"] = survival(result.outcomes.queries)
     figure = plot_survival(curves, title="binary-search: epsilon 0.1, noise 0.05, delta 0.1", note="band: exact 95 %")
     return Drawn(figure, f"How long episodes last, n = {EPISODES:,} tasks a curve, seed {SEED}.")
@@ -84,9 +84,9 @@ def spread_figure() -> Drawn:
     for name, (epsilon, noise) in HARDEST.items():
         _, agent, problem = played(name, epsilon, noise)
         label = f"d = {name.split('-')[-1][:-1]}"
-        result = evaluate_agent(agent, problem, epsilon, DELTA, EPISODES, SEED)
+        result = evaluate_agent(agent, problem, epsilon, EPISODES, SEED)
         stops[label] = result.median_queries
-        curves[label] = spread(record_beliefs(agent, problem, EPISODES // 2, 25, SEED + 1))
+        curves[label] = spread(tabulate_agent(agent, problem, EPISODES // 2, 25, SEED + 1))
     figure = plot_spread(curves, stops, title="binary-search: epsilon 0.1, noise 0.05, delta 0.1")
     return Drawn(
         figure,
@@ -176,8 +176,8 @@ def reliability_figure() -> Drawn:
     name = "binary-search-6d"
     epsilon, noise = HARDEST[name]
     _, agent, problem = played(name, epsilon, noise)
-    result = evaluate_agent(agent, problem, epsilon, DELTA, 4 * EPISODES, SEED)
-    pairs = reliability(record_beliefs(agent, problem, 4 * EPISODES, 25, SEED + 1), epsilon, SEED)
+    result = evaluate_agent(agent, problem, epsilon, 4 * EPISODES, SEED)
+    pairs = reliability(tabulate_agent(agent, problem, 4 * EPISODES, 25, SEED + 1), epsilon, SEED)
     stop = AtTheStop(result.confidence, result.accuracy, result.accuracy_ci)
     title = f"{name}, epsilon {epsilon:g}, noise {noise:g}"
     return Drawn(

@@ -24,7 +24,7 @@ import torch
 
 import cicpe
 from cicpe.api import fit_alarm, recalibrate
-from cicpe.model.model import Model
+from cicpe.model import Model
 
 ROOT = Path(__file__).parent.parent
 TARGETS = ROOT / "benchmarks" / "targets.json"

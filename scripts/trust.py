@@ -18,7 +18,6 @@ import torch
 
 import cicpe
 from cicpe.agents.belief_agent import BeliefAgent
-from cicpe.agents.stop_rules import ConfidenceStop
 from cicpe.certification.certify import certify_checkpoint, stream_seed
 from cicpe.certification.martingale import first_crossing, log_path
 from cicpe.evaluation.alarm_study import alarm_study
@@ -38,9 +37,7 @@ def pairs() -> dict[str, Any]:
     for epsilon in (0.11, 0.14, 0.18):
         for delta in (0.06, 0.12, 0.22):
             found = cicpe.evaluate(model, epsilon=epsilon, delta=delta, episodes=TASKS, seed=SEED)
-            exact = evaluate_agent(
-                model.agent(epsilon, delta, exact=SEED), model.problem, epsilon, delta, TASKS, SEED + 1
-            )
+            exact = evaluate_agent(model.agent(epsilon, delta, exact=SEED), model.problem, epsilon, TASKS, SEED + 1)
             rows.append(
                 {
                     "epsilon": epsilon,
@@ -56,7 +53,7 @@ def pairs() -> dict[str, Any]:
 
 
 def _stopping_at(agent: BeliefAgent, kappa: float) -> BeliefAgent:
-    return replace(agent, stop_rule=ConfidenceStop(lambda context: torch.full((len(context),), kappa)))
+    return replace(agent, threshold=lambda context: torch.full((len(context),), kappa))
 
 
 def _lowered(agent: BeliefAgent, tasks: cicpe.Problem, epsilon: float, delta: float, accuracy: float) -> BeliefAgent:
@@ -64,7 +61,7 @@ def _lowered(agent: BeliefAgent, tasks: cicpe.Problem, epsilon: float, delta: fl
     low, high = 0.2, 0.97
     for _ in range(8):
         kappa = (low + high) / 2
-        reached = evaluate_agent(_stopping_at(agent, kappa), tasks, epsilon, delta, 4000, SEED).accuracy
+        reached = evaluate_agent(_stopping_at(agent, kappa), tasks, epsilon, 4000, SEED).accuracy
         low, high = (kappa, high) if reached < accuracy else (low, kappa)
     return _stopping_at(agent, low)
 
@@ -130,9 +127,9 @@ def confidence() -> dict[str, Any]:
             continue
         episodes = 500 if model.description.recipe == "particles" else TASKS
         agent = model.agent(epsilon, 0.1)
-        found = diagnose(agent, model.tasks(noise), episodes, SEED)
+        found = diagnose(agent, model.tasks({"noise": noise}), episodes, SEED)
         # The same check on the same decisions, said too boldly: it has to fail.
-        wrong = diagnose(_bolder(agent), model.tasks(noise), episodes, SEED)
+        wrong = diagnose(_bolder(agent), model.tasks({"noise": noise}), episodes, SEED)
         rows.append(
             {
                 "model": name,
@@ -170,7 +167,7 @@ def alarm() -> dict[str, Any]:
     for name, epsilon, noise in (("binary-search-6d", 0.2, 0.05), ("gp-max-1d", 0.2, 0.1), ("best-arm-5d", 0.01, 0.01)):
         model = cicpe.load(name)
         for row in alarm_study(
-            model.agent(epsilon, 0.1), model.unstopped(epsilon), model.tasks(noise), epsilon, 0.1, 1000, SEED
+            model.agent(epsilon, 0.1), model.unstopped(epsilon), model.tasks({"noise": noise}), epsilon, 0.1, 1000, SEED
         ):
             rows.append({"model": name, "epsilon": epsilon, "noise": noise, **row._asdict()})
             print(json.dumps(rows[-1]), flush=True)

@@ -5,6 +5,19 @@ import pytest
 from cicpe.cli.main import main
 from commands import Done, Run
 
+SUITES = frozenset({"check_agent", "check_memory", "check_problem"})
+"""Conformance suites of ``cicpe.testing`` that compute: a test that runs one of them is marked ``conformance``."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Marks the tests that run a conformance suite, so that new ones are run under other arithmetic too."""
+    for item in items:
+        if isinstance(item, pytest.Function):
+            property_test = getattr(item.function, "hypothesis", None)
+            function = item.function if property_test is None else property_test.inner_test
+            if SUITES & set(function.__code__.co_names):
+                item.add_marker("conformance")
+
 
 @pytest.fixture
 def run(capsys: pytest.CaptureFixture[str]) -> Run:

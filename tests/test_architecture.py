@@ -12,8 +12,8 @@ import cicpe
 
 ROOT = Path(cicpe.__file__).parent
 BASE = {"_version", "errors", "files", "trees", "config", "statistics"}
-SIMULATOR = BASE | {"spaces", "data", "problems"}
-DECIDER = SIMULATOR | {"gp", "beliefs", "agents", "episodes"}
+SIMULATOR = BASE | {"spaces", "gp", "data", "problems"}
+DECIDER = SIMULATOR | {"beliefs", "agents", "episodes"}
 MODEL = DECIDER | {"calibration", "training", "sessions", "zoo", "model"}
 EVERYTHING = MODEL | {"evaluation", "certification", "api"}
 
@@ -26,11 +26,11 @@ MAY_IMPORT: dict[str, set[str]] = {
     "trees": {"errors"},
     "zoo": {"errors"},
     "spaces": BASE,
-    "data": BASE,
-    "problems": BASE | {"spaces", "data"},
-    "gp": SIMULATOR,
-    "beliefs": SIMULATOR | {"gp"},
-    "agents": SIMULATOR | {"gp", "beliefs"},
+    "gp": BASE | {"spaces"},
+    "data": BASE | {"gp"},
+    "problems": BASE | {"spaces", "gp", "data"},
+    "beliefs": SIMULATOR,
+    "agents": SIMULATOR | {"beliefs"},
     "episodes": SIMULATOR | {"beliefs", "agents"},
     "baselines": DECIDER,
     "training": DECIDER,
@@ -42,7 +42,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "plots": {"errors"},
     "testing": DECIDER | {"sessions"},
     "api": EVERYTHING - {"api"},
-    "integrations": EVERYTHING,
+    "integrations": EVERYTHING | {"baselines"},
     "server": BASE | {"spaces", "sessions", "zoo", "model", "api"},
     "reporting": EVERYTHING | {"baselines", "plots"},
     "cli": EVERYTHING | {"plots", "testing", "baselines", "reporting", "server"},

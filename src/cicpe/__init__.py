@@ -13,14 +13,15 @@ from typing import TYPE_CHECKING, Any
 from cicpe._version import __version__
 
 if TYPE_CHECKING:
-    from cicpe.api import TrainingCallback, evaluate, fit_alarm, load, recalibrate, train
+    from cicpe.api import evaluate, fit_alarm, recalibrate, train
     from cicpe.certification.certificate import Certificate
     from cicpe.certification.certify import certify
     from cicpe.errors import CicpeError, InvalidInput
-    from cicpe.model.model import Model
+    from cicpe.model import Model, load
     from cicpe.problems import Problem, make_problem
     from cicpe.problems.per_task import PerTaskProblem
     from cicpe.spaces import Box, Interval, Sphere
+    from cicpe.training.callbacks import TrainingCallback
 
 _PLACES = {
     "Box": "cicpe.spaces",
@@ -28,15 +29,15 @@ _PLACES = {
     "CicpeError": "cicpe.errors",
     "Interval": "cicpe.spaces",
     "InvalidInput": "cicpe.errors",
-    "Model": "cicpe.model.model",
+    "Model": "cicpe.model",
     "PerTaskProblem": "cicpe.problems.per_task",
     "Problem": "cicpe.problems",
     "Sphere": "cicpe.spaces",
-    "TrainingCallback": "cicpe.api",
+    "TrainingCallback": "cicpe.training.callbacks",
     "certify": "cicpe.certification.certify",
     "evaluate": "cicpe.api",
     "fit_alarm": "cicpe.api",
-    "load": "cicpe.api",
+    "load": "cicpe.model",
     "make_problem": "cicpe.problems",
     "recalibrate": "cicpe.api",
     "train": "cicpe.api",

@@ -12,4 +12,4 @@ class Config(BaseModel):
 def check_range(name: str, values: tuple[float, float]) -> None:
     """Refuses a range that is not one of positive numbers, the smaller first."""
     if not 0 < values[0] <= values[1]:
-        raise ValueError(f"{name} = {values}: needs 0 < low <= high")
+        raise ValueError(f"{name} must be two numbers with 0 < low <= high; got {values}")

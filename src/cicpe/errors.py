@@ -5,6 +5,38 @@ message and exits with 2; it never shows a traceback for these.
 """
 
 
+def refusal(field: str, value: object, allowed: str) -> str:
+    """The sentence that refuses a value.
+
+    Args:
+        field: What was given.
+        value: What it was.
+        allowed: What it must be, in words that follow "must be".
+
+    Returns:
+        "field must be allowed; got value".
+    """
+    return f"{field} must be {allowed}; got {value!r}"
+
+
+def allowed_by(message: str) -> str:
+    """What a validation message of pydantic allows.
+
+    Args:
+        message: Such as "Input should be greater than 0".
+
+    Returns:
+        Words that follow "must be": "greater than 0".
+    """
+    for start in ("Input should be ", "Value error, must be "):
+        if message.startswith(start):
+            return message.removeprefix(start)
+    return {
+        "Field required": "given",
+        "Extra inputs are not permitted": "left out: there is no such field",
+    }.get(message, f"valid: {message.removeprefix('Value error, ')}")
+
+
 class CicpeError(Exception):
     """Base of every error that a user can cause and mend."""
 
@@ -13,7 +45,7 @@ class InvalidInput(CicpeError, ValueError):
     """A value given to us is not one that we can take."""
 
     def __init__(self, field: str, value: object, allowed: str) -> None:
-        super().__init__(f"{field} = {value!r} is not allowed: {allowed}")
+        super().__init__(refusal(field, value, allowed))
         self.field = field
         self.value = value
         self.allowed = allowed

@@ -58,9 +58,9 @@ def _bounds(low: Sequence[float], high: Sequence[float]) -> tuple[tuple[float, .
     try:
         lows, highs = tuple(map(float, low)), tuple(map(float, high))
     except (TypeError, ValueError):
-        raise InvalidInput("low, high", (low, high), "two lists of numbers, one number a coordinate") from None
+        raise InvalidInput("low, high", (low, high), "two lists of numbers, one number per coordinate") from None
     if not lows or len(lows) != len(highs):
-        raise InvalidInput("low, high", (low, high), "two lists of the same length, one number a coordinate")
+        raise InvalidInput("low, high", (low, high), "two lists of the same length, one number per coordinate")
     for a, b in zip(lows, highs, strict=True):
         if not (math.isfinite(a) and math.isfinite(b) and a < b):
             raise InvalidInput("low, high", (low, high), "finite numbers with low < high in every coordinate")

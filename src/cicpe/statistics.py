@@ -1,14 +1,99 @@
-"""The answer that most draws of a number agree with."""
+"""Small statistics that several packages share."""
 
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
 import torch
 from jaxtyping import Float
-from torch import Tensor
+from torch import Generator, Tensor
+
+Counts = int | npt.NDArray[np.integer | np.floating]
+
+
+def clopper_pearson(
+    successes: Counts, n: Counts, tail: float = 0.025
+) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+    """Exact bounds of binomial proportions: each is wrong with probability ``tail`` at most.
+
+    Args:
+        successes: How many, from 0 to ``n``.
+        n: Of how many; broadcast with ``successes``.
+        tail: Probability that the lower bound is too high, and that the upper one is too low.
+
+    Returns:
+        The lower and the upper bounds, in the shape of the counts. Together they hold with probability 1 - 2 tail.
+    """
+    from scipy.special import betaincinv  # only here: telling a session a number needs no SciPy
+
+    k, total = np.broadcast_arrays(np.asarray(successes, dtype=np.float64), np.asarray(n, dtype=np.float64))
+    none, every = k == 0, k == total
+    low = betaincinv(np.where(none, 1, k), total - k + 1, tail)
+    high = betaincinv(k + 1, np.where(every, 1, total - k), 1 - tail)
+    return np.where(none, 0.0, low), np.where(every, 1.0, high)
+
+
+def log_uniform(low: float, high: float, n: int, rng: Generator) -> Float[Tensor, " n"]:
+    """Positive numbers that are uniform in their logarithm.
+
+    Args:
+        low: The least.
+        high: The largest.
+        n: How many.
+        rng: Draws them.
+
+    Returns:
+        ``n`` numbers.
+    """
+    return low * (high / low) ** torch.rand(n, generator=rng)
+
+
+def log_grid(low: float, high: float, points: int) -> tuple[float, ...]:
+    """Positive numbers that are evenly spaced in their logarithm.
+
+    Args:
+        low: The first.
+        high: The last.
+        points: How many.
+
+    Returns:
+        ``points`` numbers, both ends exact; a single one where the ends are equal.
+    """
+    if low == high:
+        return (low,)
+    grid = np.exp(np.linspace(np.log(low), np.log(high), points))
+    return (low, *map(float, grid[1:-1]), high)
+
+
+def sobol_points(n: int, dim: int, seed: int) -> Float[Tensor, "n dim"]:
+    """The first points of one scrambled Sobol sequence.
+
+    Args:
+        n: How many.
+        dim: Coordinates of a point.
+        seed: Seeds the scrambling.
+
+    Returns:
+        Points in [0, 1)^dim, ``n x dim``, in double precision.
+    """
+    engine: Any = torch.quasirandom.SobolEngine
+    points: Tensor = engine(dim, scramble=True, seed=seed).draw(n, dtype=torch.float64)
+    return points
 
 
 def highest_mass_interval(
     value_BK: Float[Tensor, "batch draw"], weight_BK: Float[Tensor, "batch draw"], epsilon: float
 ) -> tuple[Float[Tensor, " batch"], Float[Tensor, " batch"]]:
-    """The middle of the interval of length 2 epsilon that holds most weight, and that weight."""
+    """The interval of length 2 epsilon that holds most of the weight of some draws.
+
+    Args:
+        value_BK: The draws.
+        weight_BK: Their weights, which sum to one.
+        epsilon: Half the length of the interval.
+
+    Returns:
+        Its middle, and the weight inside.
+    """
     value, order = value_BK.sort(dim=1)
     below = torch.nn.functional.pad(weight_BK.gather(1, order).cumsum(dim=1), (1, 0))
     end = torch.searchsorted(value.contiguous(), (value + 2 * epsilon).contiguous(), right=True)

@@ -19,7 +19,8 @@ from cicpe.cli.main import main
 from cicpe.errors import InvalidInput, ModelError
 from cicpe.evaluation.alarm_study import PRIOR, alarm_study
 from cicpe.evaluation.evaluate import evaluate_agent
-from cicpe.model.model import ALARM, ALARM_WEIGHTS, Model
+from cicpe.model import Model
+from cicpe.model.folder import ALARM, ALARM_WEIGHTS
 from cicpe.problems import Problem, TaskBatch
 from cicpe.problems.best_arm import BestArm
 from cicpe.problems.binary_search import BinarySearch
@@ -42,7 +43,7 @@ def model() -> Model:
 
 def p_values(model: Model, problem: Problem, episodes: int = 500, seed: int = 11) -> Tensor:
     """At the horizon, whatever the agent would have stopped at."""
-    found = evaluate_agent(model.unstopped(0.01), problem, 0.01, 0.1, episodes, seed).outcomes.p_value
+    found = evaluate_agent(model.unstopped(0.01), problem, 0.01, episodes, seed).outcomes.p_value
     assert found is not None
     return found
 
@@ -158,8 +159,8 @@ def test_what_makes_no_sense_is_refused() -> None:
 
 def test_p_values_are_uniform_under_the_prior(model: Model) -> None:
     assert model.alarm is not None
-    for knot in model.alarm.config.knots[::2]:
-        found = p_values(model, model.problem.with_noise(knot))
+    for knot in model.alarm.config.context_knots[0][::2]:
+        found = p_values(model, model.problem.with_context(noise=knot))
         # 499 ranks and 500 episodes: the two-sample test's distance at alpha 1e-3.
         assert kstest(found.numpy(), "uniform").statistic < 1.95 * (1 / 499 + 1 / 500) ** 0.5
     between = p_values(model, model.problem, episodes=1000)
@@ -187,7 +188,7 @@ def test_p_values_only_fall(model: Model) -> None:
 
 
 def test_blatant_shifts_are_noticed(model: Model) -> None:
-    problem = model.problem.with_noise(0.01)
+    problem = model.problem.with_context(noise=0.01)
     for world in (Noisier(problem, 10.0), Outside(problem, 2.0), Drift(problem, 0.3)):
         assert float((p_values(model, world, 200) <= NO).float().mean()) > 0.9, world
     # The negative controls: no shift at all, and one that the prior cannot tell from itself.
@@ -196,7 +197,7 @@ def test_blatant_shifts_are_noticed(model: Model) -> None:
 
 
 def test_study(model: Model) -> None:
-    problem = model.problem.with_noise(0.01)
+    problem = model.problem.with_context(noise=0.01)
     rows = alarm_study(model.agent(0.01, 0.1), model.unstopped(0.01), problem, 0.01, 0.1, 200, 0)
     assert [row.world for row in rows] == [PRIOR, *named_shifts(problem)]
     assert not rows[0].misleads
@@ -262,8 +263,8 @@ def test_damaged_alarms_are_refused(model: Model, tmp_path: Path) -> None:
 def test_an_alarm_of_other_sizes_is_refused(model: Model) -> None:
     assert model.alarm is not None
     good = model.alarm.config.model_dump()
-    for change in ({"knots": (0.1, 0.01)}, {"inputs": 3}, {"entries": 2}):
-        with pytest.raises(ValueError, match=r"needs|not what"):
+    for change in ({"context_knots": ((0.1, 0.01),)}, {"inputs": 3}, {"entries": 2}):
+        with pytest.raises(ValueError, match=r"must be|not what"):
             type(model.alarm.config).model_validate(good | change)
 
 
@@ -283,11 +284,12 @@ def test_particles_foresee_by_themselves() -> None:
     belief = ParticleBelief(problem, 12, config)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        alarm = alarm_fit.fit_alarm(belief, problem, scale=0.0, epsilon=0.2, episodes=128, ranked=199, knots=1)
+        sizes = {"episodes": 128, "ranked": 199, "n_context_knots": 1}
+        alarm = alarm_fit.fit_alarm(belief, problem, query_spread=0.0, epsilon=0.2, **sizes)
         share = {}
         for name, world in {"prior": problem, "flipped": SignFlips(problem, 1.0)}.items():
             fit = alarm_fit.Fit(belief, world, 0.0, 0.2, 17)
-            *_, alarm_state = alarm_fit._tallies(fit, alarm, world, 100, fit.rng(0))
+            *_, alarm_state = alarm_fit._alarm_states(fit, alarm, world, 100, fit.rng(0))
             # With 199 ranked episodes of so small a sampler, the least p-value there can be is about DOUBTFUL.
             share[name] = float((alarm.p_value(alarm_state) <= 2 * DOUBTFUL).float().mean())
     assert share["prior"] < 0.25

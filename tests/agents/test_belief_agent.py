@@ -1,5 +1,6 @@
 """The conformance suite of agents, on trained-style agents with every memory, on one by hand, and on broken ones."""
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import pytest
@@ -8,7 +9,6 @@ from torch import Generator, Tensor
 
 from cicpe.agents.base import Agent, Proposal
 from cicpe.agents.belief_agent import BeliefAgent
-from cicpe.agents.stop_rules import BellmanStop, ConfidenceStop, StopRule, StopView
 from cicpe.beliefs.network.belief import NetworkBelief
 from cicpe.beliefs.network.memories.attention import AttentionConfig
 from cicpe.beliefs.network.memories.delta_rule import DeltaRuleConfig
@@ -27,6 +27,7 @@ from cicpe.problems.gp_max import GPMax
 from cicpe.testing import check_agent
 from cicpe.training.config import TrainingConfig
 from cicpe.training.loop import build_network
+from stopping import NEVER, stopping_at
 
 GRU = RecurrentConfig(hidden=16)
 MEMORIES: list[tuple[str, Problem, MemoryConfig]] = [
@@ -45,22 +46,16 @@ def network_agent(
     memory: MemoryConfig,
     actor: ActorName,
     scale: float,
-    rule: StopRule,
+    level: float | Callable[[Tensor], Tensor],
     shared: bool = True,
     horizon: int = 12,
+    rule: str = "confidence",
 ) -> BeliefAgent:
     head = ActorConfig(hidden=8) if actor == "td3" else None
     config = TrainingConfig(network=NetworkConfig(memory=memory, shared_memory=shared, actor=head), actor=actor)
     network = build_network(problem, config, torch.Generator().manual_seed(0)).eval().requires_grad_(False)
     chosen = make_actor(actor, network.query_space, network.answer_space, network)
-    return BeliefAgent(NetworkBelief(network, chosen, horizon), rule, 0.1, 0.1, scale)
-
-
-def constant(level: float) -> Any:
-    return lambda context: torch.full((len(context),), level)
-
-
-NEVER = ConfidenceStop(constant(2.0))
+    return stopping_at(NetworkBelief(network, chosen, horizon), level, 0.1, rule, query_spread=scale)
 
 
 # Ours.
@@ -89,11 +84,11 @@ def test_network_agent_conforms_where_queries_are_no_answers(actor: ActorName) -
 
 def test_network_agent_conforms_while_episodes_stop() -> None:
     problem = BinarySearch(dim=2)
-    agent = network_agent(problem, GRU, "ts", 1.0, BellmanStop(constant(0.01)))
+    agent = network_agent(problem, GRU, "ts", 1.0, 0.01, rule="bellman")
     check_agent(agent, problem)
     state = agent.begin(torch.full((64, 1), 0.05))
     middle = agent.propose(state, torch.Generator().manual_seed(0)).confidence.median()
-    check_agent(network_agent(problem, GRU, "ts", 1.0, ConfidenceStop(constant(float(middle)))), problem)
+    check_agent(network_agent(problem, GRU, "ts", 1.0, float(middle)), problem)
 
 
 def test_network_agent_conforms_on_a_horizon_of_one_and_in_a_batch_of_two() -> None:
@@ -103,30 +98,13 @@ def test_network_agent_conforms_on_a_horizon_of_one_and_in_a_batch_of_two() -> N
 
 def test_the_threshold_is_that_of_the_episode_and_kept_with_it() -> None:
     problem = BinarySearch(dim=1)
-    agent = network_agent(problem, GRU, "ts", 0.0, ConfidenceStop(lambda context: (context[:, 0] > 0.05).float() * 2))
+    agent = network_agent(problem, GRU, "ts", 0.0, lambda context: (context[:, 0] > 0.05).float() * 2)
     context = torch.tensor([[0.03], [0.08], [0.03]])
     state = agent.begin(context)
     rng = torch.Generator().manual_seed(0)
     assert agent.propose(state, rng).stop.tolist() == [True, False, True]
     state = agent.observe(state, torch.zeros(3, 1), torch.ones(3, 1))
     assert agent.propose(state, rng).stop.tolist() == [True, False, True]
-
-
-# The stop rules themselves.
-
-
-def test_confidence_stop_is_at_least_the_threshold() -> None:
-    view = StopView(torch.zeros(3), torch.tensor([0.89, 0.9, 0.95]), torch.zeros(3), torch.zeros(3))
-    assert NEVER.decide(view, torch.full((3,), 0.9)).tolist() == [False, True, True]
-    assert not NEVER.needs_continue_value
-
-
-def test_bellman_stop_compares_the_values_after_the_minimum_time() -> None:
-    time, stop = torch.tensor([0, 2, 3, 3, 3]), torch.tensor([0.9, 0.9, 0.9, 0.5, 0.4])
-    view = StopView(time, torch.zeros(5), stop, torch.full((5,), 0.5))
-    rule = BellmanStop(constant(0.01), minimum_time=3)
-    assert rule.decide(view, torch.full((5,), 0.01)).tolist() == [False, False, True, True, False]
-    assert rule.needs_continue_value
 
 
 # By hand: bisection in one dimension, greedy, with an exact posterior for noise-free answers.
@@ -296,5 +274,5 @@ def test_a_broken_agent_fails(broken: type[Bisection], message: str) -> None:
 
 
 def test_one_episode_checks_nothing() -> None:
-    with pytest.raises(InvalidInput, match="n = 1"):
+    with pytest.raises(InvalidInput, match="n must be at least 2; got 1"):
         check_agent(Bisection(), EXACT, n=1)

@@ -13,7 +13,8 @@ from torch import Generator, Tensor
 from cicpe.agents.base import Agent
 from cicpe.baselines import base
 from cicpe.baselines.base import History, best_observed, orientation
-from cicpe.baselines.catalogue import METHODS, Setting
+from cicpe.baselines.catalogue import METHODS, ComparisonSetting
+from cicpe.baselines.gp_model import to_cube
 from cicpe.baselines.max_value import UniformBins, UniformTop
 from cicpe.baselines.published import published
 from cicpe.baselines.tbal import TBAL, Constants, Plan, estimate_constants, localise, plan_for
@@ -64,7 +65,7 @@ class Decoy(Bowl):
 
 
 def made(name: str, problem: Problem, budget: int = 7, epsilon: float = 0.2) -> Agent:
-    return METHODS[name].make(Setting(problem, epsilon, 0.1, budget))
+    return METHODS[name].make(ComparisonSetting(problem, epsilon, 0.1, budget))
 
 
 @pytest.mark.parametrize("name", ["tpe", "cma-es", "gp-logei", "gp-ucb", "regret-bounds"])
@@ -174,14 +175,14 @@ def test_track_and_stop_takes_d_queries_on_the_papers_cells(
     dim: int, epsilon: float, noise: float, uniform: bool
 ) -> None:
     problem = BestArm(dim, noise)
-    result = evaluate_agent(TrackAndStop(problem, epsilon, 0.1, 1000, uniform), problem, epsilon, 0.1, 300, seed=0)
+    result = evaluate_agent(TrackAndStop(problem, epsilon, 0.1, 1000, uniform), problem, epsilon, 300, seed=0)
     assert set(result.outcomes.queries.tolist()) == {dim}
     assert result.accuracy == 1.0
 
 
 def test_track_and_stop_needs_many_rounds_in_noise() -> None:
     problem = BestArm(5, 0.3)
-    result = evaluate_agent(TrackAndStop(problem, 0.02, 0.1, 5000), problem, 0.02, 0.1, 50, seed=0)
+    result = evaluate_agent(TrackAndStop(problem, 0.02, 0.1, 5000), problem, 0.02, 50, seed=0)
     assert result.accuracy >= 0.9
     assert result.truncated == 0
     assert result.mean_queries > 50 * 5
@@ -242,7 +243,7 @@ def test_tbal_refuses_a_plan_that_nobody_can_play() -> None:
 
 def test_regret_bounds_stop_by_themselves() -> None:
     problem = GPMax(1, 0.05)
-    result = evaluate_agent(made("regret-bounds", problem, 10), problem, 0.2, 0.1, 4, seed=0)
+    result = evaluate_agent(made("regret-bounds", problem, 10), problem, 0.2, 4, seed=0)
     assert result.truncated < 1
     assert 5 <= result.mean_queries < 35
 
@@ -292,6 +293,29 @@ def test_the_global_generators_are_left_alone() -> None:
     np.random.seed(0)  # noqa: NPY002
     before = torch.get_rng_state(), np.random.get_state()[1].tolist()  # noqa: NPY002
     for name in ("tpe", "gp-ucb"):
-        evaluate_agent(made(name, problem), problem, 0.2, 0.1, 1, seed=0)
+        evaluate_agent(made(name, problem), problem, 0.2, 1, seed=0)
     assert torch.equal(before[0], torch.get_rng_state())
     assert before[1] == np.random.get_state()[1].tolist()  # noqa: NPY002
+
+
+@pytest.mark.parametrize("name", ["gp-ucb", "regret-bounds"])
+@pytest.mark.parametrize("problem", [Bowl(), GPMax(1, 0.05)], ids=["plane", "line"])
+def test_the_first_queries_of_an_episode_are_one_sobol_sequence(name: str, problem: Problem) -> None:
+    """Of four points, each quarter of an axis holds one; four independent points do so in one episode of ten."""
+    agent, rng = made(name, problem, budget=20), torch.Generator().manual_seed(3)
+    state, queries = agent.begin(torch.zeros(64, 1)), []
+    for _ in range(5):
+        queries.append(agent.propose(state, rng).query)
+        state = agent.observe(state, queries[-1], torch.zeros(64, 1))
+    cube = to_cube(problem.query_space, torch.stack(queries, dim=1))
+    assert evenly_spread(cube[:, :4])
+    sobol = torch.quasirandom.SobolEngine(cube.shape[-1]).draw(5, dtype=torch.float64)
+    shifted = (cube[:, :1] * 2**30).long() ^ (sobol * 2**30).long()
+    torch.testing.assert_close(cube, shifted / 2**30, rtol=0, atol=1e-6, check_dtype=False)
+    assert float(cube[:, 0].std(dim=0).min()) > 0.2  # every episode has its own shift
+    assert not evenly_spread(torch.rand(cube[:, :4].shape, generator=rng))
+
+
+def evenly_spread(cube: Tensor) -> bool:
+    """Whether in every episode, along every axis, each quarter holds one of four points."""
+    return bool(((4 * cube).long().sort(dim=1).values == torch.arange(4)[:, None]).all())

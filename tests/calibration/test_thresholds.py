@@ -10,22 +10,24 @@ from pydantic import ValidationError
 from scipy.stats import beta, binomtest
 from torch import Generator, Tensor
 
-from cicpe.agents.belief_agent import BeliefAgent
-from cicpe.agents.stop_rules import BellmanStop, ConfidenceStop
+from cicpe.agents.stop_rules import STOP_RULES, first_passages, first_true
+from cicpe.beliefs.base import CalibrationPlan
 from cicpe.beliefs.network.belief import NetworkBelief
 from cicpe.beliefs.network.memories.recurrent import RecurrentConfig
 from cicpe.beliefs.network.network import Network, NetworkConfig
 from cicpe.beliefs.network.query_rules import Thompson
 from cicpe.calibration import thresholds
-from cicpe.calibration.table import Calibration, Cell, StopName
-from cicpe.calibration.thresholds import DELTAS, KAPPAS, calibrate, confidence_stops
+from cicpe.calibration.table import Calibration, ThresholdCell
+from cicpe.calibration.thresholds import DELTAS, CalibrationRequest, calibrate
 from cicpe.episodes.outcomes import run_episodes
-from cicpe.episodes.table import record
+from cicpe.episodes.table import EpisodeTable, RecordSettings, tabulate
 from cicpe.errors import InvalidInput
 from cicpe.problems import Problem, TaskBatch
 from cicpe.problems.binary_search import BinarySearch, BinarySearchTask
+from cicpe.problems.context import ContextGrid
 from cicpe.training.config import TrainingConfig
 from cicpe.training.loop import build_network
+from stopping import stopping_at
 
 ALPHA = 1e-3
 COLUMN = DELTAS.index(0.1)
@@ -38,6 +40,13 @@ def make_rng(seed: int = 0) -> Generator:
 # Synthetic episodes. What is known grows at a random pace; success is a coin with that probability.
 
 
+KAPPAS = STOP_RULES["confidence"].thresholds(None)
+
+
+def confidence_stops(confidence: Tensor) -> list[Tensor]:
+    return first_passages(confidence, KAPPAS)
+
+
 def episodes(n: int, seed: int, prefixes: int = 12) -> tuple[Tensor, Tensor]:
     """Whether each prefix would succeed, and the logit of the true probability of it."""
     rng = make_rng(seed)
@@ -46,7 +55,7 @@ def episodes(n: int, seed: int, prefixes: int = 12) -> tuple[Tensor, Tensor]:
     return torch.rand(n, prefixes, generator=rng) < torch.sigmoid(logit), logit
 
 
-def chosen(success: Tensor, confidence: Tensor) -> tuple[Cell | None, ...]:
+def chosen(success: Tensor, confidence: Tensor) -> tuple[ThresholdCell | None, ...]:
     return thresholds.choose_cells(success, confidence_stops(confidence), KAPPAS, 0.05)
 
 
@@ -57,13 +66,6 @@ def accuracy_by_kappa(shift: float) -> dict[float, float]:
     stops = confidence_stops(torch.sigmoid(logit + shift))[::8]
     found = [float(success[rows, stop].double().mean()) for stop in stops]
     return dict(zip(KAPPAS[::8].tolist(), found, strict=True))
-
-
-def test_confidence_stops_are_the_first_prefixes_at_the_threshold() -> None:
-    confidence = torch.rand(50, 9, generator=make_rng()) ** 0.2
-    for kappa, stop in zip(KAPPAS.tolist(), confidence_stops(confidence), strict=True):
-        for row, found in zip(confidence.tolist(), stop.tolist(), strict=True):
-            assert found == next((t for t, value in enumerate(row) if value >= kappa), 8)
 
 
 @pytest.mark.parametrize("shift", [0.0, 1.0], ids=["calibrated", "over-confident"])
@@ -167,31 +169,32 @@ def network() -> Network:
 
 def test_what_is_recorded_is_what_is_played(network: Network) -> None:
     # Noise-free and greedy, so that the recorded episodes can be played again.
-    problem, horizon, epsilon, costs = BinarySearch(dim=1, noise=0.0), 7, 0.15, (0.01, 0.3)
+    problem, horizon, epsilon = BinarySearch(dim=1, noise=0.0), 7, 0.15
     actor = Thompson(problem.query_space)
     tasks = TaskBatch.draw(problem, 300, make_rng())
     belief = NetworkBelief(network, actor, horizon)
-    seen = record(belief, tasks, (0.1, epsilon), 0.0, make_rng(), costs, minimum_time=3)
+    rules = (STOP_RULES["bellman"],)
+    settings = RecordSettings((0.1, epsilon), rules=rules, costs=(0.01, 0.3), minimum_time=3)
+    costs = rules[0].thresholds(settings.costs).tolist()
+    seen = tabulate(belief, tasks, settings, make_rng())
     assert seen.loss.shape == (2, 300, 8)
     assert seen.confidence.shape == (2, 300, 8)
-    assert seen.bellman.shape == (2, 2, 300, 8)
+    assert seen.stops["bellman"].shape == (2, len(costs), 300, 8)
     rows = torch.arange(300)
     lowest, highest = seen.confidence[1].amin(dim=1), seen.confidence[1].amax(dim=1)
     kappas = [float((lowest.max() + highest.min()) / 2), *highest.quantile(torch.tensor([0.3, 0.6])).tolist()]
     times: set[int] = set()
     for kappa in kappas:
-        stop = thresholds._first_true(seen.confidence[1] >= kappa)
-        rule = ConfidenceStop(lambda context, level=kappa: torch.full((len(context),), level))  # type: ignore[misc]
-        played = run_episodes(BeliefAgent(belief, rule, epsilon, epsilon), tasks, make_rng())
+        stop = first_true(seen.confidence[1] >= kappa)
+        played = run_episodes(stopping_at(belief, kappa, epsilon), tasks, make_rng())
         assert torch.equal(played.queries, stop)
         torch.testing.assert_close(played.loss, seen.loss[1][rows, stop], rtol=1e-4, atol=1e-5)
         torch.testing.assert_close(played.confidence, seen.confidence[1][rows, stop], rtol=1e-4, atol=1e-5)
         times |= set(stop.tolist())
     assert len(times) >= 3  # otherwise this would have compared nothing
     for c, cost in enumerate(costs):
-        rule = BellmanStop(lambda context, level=cost: torch.full((len(context),), level), 3)  # type: ignore[misc]
-        played = run_episodes(BeliefAgent(belief, rule, epsilon, epsilon), tasks, make_rng())
-        assert torch.equal(played.queries, thresholds._first_true(seen.bellman[1, c]))
+        played = run_episodes(stopping_at(belief, cost, epsilon, "bellman", minimum_time=3), tasks, make_rng())
+        assert torch.equal(played.queries, first_true(seen.stops["bellman"][1, c]))
         assert played.queries.min() >= 3
 
 
@@ -200,39 +203,34 @@ def test_calibration_keeps_the_minimum_time_of_the_bellman_rule(network: Network
     made = calibrate(
         NetworkBelief(network, Thompson(problem.query_space), horizon=6),
         problem,
-        epsilon=(0.9, 1.5),
-        cost=(0.2, 0.5),
-        scales=(0.0,),
-        episodes=400,
-        minimum_time=4,
+        CalibrationRequest((0.9, 1.5), CalibrationPlan(costs=(0.2, 0.5), minimum_time=4), episodes=400),
     )
-    cells = [cell for rows in made.bellman for row in rows for cell in row if cell is not None]
+    assert made.minimum_time == 4  # deployed as it was calibrated
+    cells = [cell for rows in made.rules["bellman"] for row in rows for cell in row if cell is not None]
     assert cells
     assert all(cell.queries >= 4 for cell in cells)
 
 
-def knots_of(network: Network, problem: Problem, episodes: int) -> list[tuple[float, thresholds.EpisodeTable]]:
+def by_context(network: Network, problem: Problem, episodes: int) -> tuple[ContextGrid, list[EpisodeTable]]:
     belief = NetworkBelief(network, Thompson(problem.query_space), horizon=1)
-    return thresholds._by_knot(
-        thresholds.CalibrationRun(belief, problem, (0.5,)), episodes, 0, 0.0, (), thresholds.KNOTS
-    )
+    return thresholds._by_context(thresholds.CalibrationRun(belief, problem, RecordSettings((0.5,))), episodes, 0, 5)
 
 
 def test_a_range_of_noise_is_calibrated_level_by_level(network: Network) -> None:
-    found = knots_of(network, BinarySearch(dim=1, noise=(0.025, 0.1)), 100)
-    levels = [value for value, _ in found]
+    grid, tables = by_context(network, BinarySearch(dim=1, noise=(0.025, 0.1)), 100)
+    (levels,) = grid.knots
     assert levels[0] == 0.025
     assert levels[-1] == 0.1
     assert np.diff(np.log(levels)) == pytest.approx(np.log(4) / (len(levels) - 1))
-    for level, records in found:
-        assert records.loss.shape == (1, 100 // len(levels), 2)
-        torch.testing.assert_close(records.context, torch.full_like(records.context, level))
+    for level, table in zip(levels, tables, strict=True):
+        assert table.loss.shape == (1, 100 // len(levels), 2)
+        torch.testing.assert_close(table.context, torch.full_like(table.context, level))
 
 
 def test_one_noise_level_is_one_knot(network: Network) -> None:
-    ((value, records),) = knots_of(network, BinarySearch(dim=1, noise=0.05), 60)
-    assert value == pytest.approx(0.05)
-    assert records.loss.shape[1] == 60
+    grid, (table,) = by_context(network, BinarySearch(dim=1, noise=0.05), 60)
+    assert grid.knots == ((pytest.approx(0.05),),)
+    assert table.loss.shape[1] == 60
 
 
 class Told(BinarySearch):
@@ -244,21 +242,21 @@ class Told(BinarySearch):
         return (task.target[:, :1] * 2).round()
 
 
-def test_any_other_context_is_grouped_by_rank(network: Network) -> None:
-    found = knots_of(network, Told(dim=1, noise=0.0), 500)
-    values = [value for value, _ in found]
-    assert values == sorted(values)
+def test_a_context_that_cannot_be_set_is_grouped_by_rank(network: Network) -> None:
+    grid, tables = by_context(network, Told(dim=1, noise=0.0), 500)
+    (values,) = grid.knots
+    assert list(values) == sorted(values)
     assert (values[0], values[-1]) == (-2.0, 2.0)
-    assert sum(records.loss.shape[1] for _, records in found) == 500
-    for (_, below), (_, above) in pairwise(found):
+    assert sum(table.loss.shape[1] for table in tables) == 500
+    for below, above in pairwise(tables):
         assert float(below.context.max()) <= float(above.context.min())
 
 
 # The table.
 
 
-def cell(threshold: float) -> Cell:
-    return Cell(threshold, 0.95, 7.0)
+def cell(threshold: float) -> ThresholdCell:
+    return ThresholdCell(threshold, 0.95, 7.0)
 
 
 def make_table(**changes: Any) -> Calibration:
@@ -266,10 +264,12 @@ def make_table(**changes: Any) -> Calibration:
         "episodes": 1000,
         "seed": 3,
         "alpha": 0.05,
-        "scale": 0.5,
+        "query_spread": 0.5,
         "epsilons": (0.1, 0.2, 0.4),
         "deltas": (0.05, 0.1, 0.3),
-        "knots": (1.0, 2.0, 4.0),
+        "context_knots": ((1.0, 2.0, 4.0),),
+    }
+    rules = {
         "confidence": tuple(
             tuple(
                 (None if e == 0 else cell(0.9), cell(0.8 + 0.01 * k + 0.001 * e), cell(0.5 + 0.1 * k)) for e in range(3)
@@ -278,7 +278,8 @@ def make_table(**changes: Any) -> Calibration:
         ),
         "bellman": (((None, None, None), (None, None, None), (None, None, cell(0.02))),) * 3,
     }
-    return Calibration.model_validate(fields | changes)
+    rules = {name: changes.pop(name, table) for name, table in rules.items()}
+    return Calibration.model_validate(fields | {"rules": rules} | changes)
 
 
 def at(table: Calibration, epsilon: float, delta: float, *context: float) -> list[float]:
@@ -307,8 +308,9 @@ def test_a_context_between_two_knots_takes_the_safer_threshold() -> None:
 
 def test_knots_may_coincide() -> None:
     # Where a context takes few values, several knots have the same one.
-    assert at(make_table(knots=(1.0, 1.0, 4.0)), 0.1, 0.3, 1.0, 0.0, 4.0, 2.5) == pytest.approx([0.6, 0.6, 0.7, 0.7])
-    assert at(make_table(knots=(1.0, 4.0, 4.0)), 0.1, 0.3, 1.0, 4.0, 2.5) == pytest.approx([0.5, 0.7, 0.6])
+    first, last = (make_table(context_knots=(knots,)) for knots in ((1.0, 1.0, 4.0), (1.0, 4.0, 4.0)))
+    assert at(first, 0.1, 0.3, 1.0, 0.0, 4.0, 2.5) == pytest.approx([0.6, 0.6, 0.7, 0.7])
+    assert at(last, 0.1, 0.3, 1.0, 4.0, 2.5) == pytest.approx([0.5, 0.7, 0.6])
 
 
 def test_a_context_next_to_a_knot_without_a_threshold_is_refused() -> None:
@@ -317,7 +319,7 @@ def test_a_context_next_to_a_knot_without_a_threshold_is_refused() -> None:
     assert at(table, 0.1, 0.05, 1.0, 0.5) == pytest.approx([0.9, 0.9])
     assert at(table, 0.1, 0.1, 1.0, 2.0, 3.0) == pytest.approx([0.8] * 3)
     for context in (1.5, 2.0, 4.0):
-        with pytest.raises(InvalidInput, match=f"delta = 0.05 is not allowed: at least 0.1 .*context {context:g}"):
+        with pytest.raises(InvalidInput, match=f"delta must be at least 0.1 .*context {context:g}.*; got 0.05"):
             at(table, 0.1, 0.05, 1.0, context)
 
 
@@ -330,7 +332,7 @@ def test_delta_falls_back_to_the_next_safer_one() -> None:
 
 def test_without_context_there_is_one_threshold() -> None:
     rows = ((cell(0.7), cell(0.6), cell(0.5)),) * 3
-    table = make_table(knots=(0.0,), confidence=(rows,), bellman=(rows,))
+    table = make_table(context_knots=(), confidence=(rows,), bellman=(rows,))
     assert table.threshold("confidence", 0.2, 0.1)(torch.zeros(4, 0)).tolist() == pytest.approx([0.6] * 4)
     assert table.threshold("bellman", 0.2, 0.05)(torch.zeros(2, 0)).tolist() == pytest.approx([0.7] * 2)
 
@@ -338,7 +340,7 @@ def test_without_context_there_is_one_threshold() -> None:
 @pytest.mark.parametrize(
     ("stop", "epsilon", "delta", "field", "message"),
     [
-        ("confidence", 0.2, 0.01, "delta", "delta = 0.01 is not allowed: at least 0.05"),
+        ("confidence", 0.2, 0.01, "delta", "delta must be at least 0.05"),
         ("confidence", 0.2, 0.0, "delta", "between 0 and 1"),
         ("confidence", 0.2, 1.0, "delta", "between 0 and 1"),
         ("confidence", 0.2, float("nan"), "delta", "between 0 and 1"),
@@ -348,7 +350,7 @@ def test_without_context_there_is_one_threshold() -> None:
     ],
 )
 def test_what_was_not_calibrated_is_refused_with_what_was(
-    stop: StopName, epsilon: float, delta: float, field: str, message: str
+    stop: str, epsilon: float, delta: float, field: str, message: str
 ) -> None:
     with pytest.raises(InvalidInput, match=message) as caught:
         make_table().threshold(stop, epsilon, delta)
@@ -357,7 +359,7 @@ def test_what_was_not_calibrated_is_refused_with_what_was(
 
 @pytest.mark.parametrize("epsilon", [0.05, 0.5, float("nan"), -1.0, 0.0, float("inf")])
 def test_an_epsilon_out_of_range_is_refused_with_the_range(epsilon: float) -> None:
-    with pytest.raises(InvalidInput, match=rf"epsilon = {epsilon!r} is not allowed: 0.1 to 0.4") as caught:
+    with pytest.raises(InvalidInput, match=rf"epsilon must be from 0.1 to 0.4.*; got {epsilon!r}") as caught:
         make_table().supported_epsilon(epsilon)
     assert caught.value.field == "epsilon"
 
@@ -369,14 +371,14 @@ def test_the_table_survives_json() -> None:
     assert again.threshold("confidence", 0.2, 0.1)(torch.tensor([[1.7]])).equal(
         table.threshold("confidence", 0.2, 0.1)(torch.tensor([[1.7]]))
     )
-    assert isinstance(again.confidence[0][1][0], Cell)
+    assert isinstance(again.rules["confidence"][0][1][0], ThresholdCell)
 
 
 @pytest.mark.parametrize(
     "change",
     [
-        {"knots": (1.0, 2.0)},
-        {"knots": ()},
+        {"context_knots": ((1.0, 2.0),)},
+        {"context_knots": ((),)},
         {"epsilons": (0.1, 0.2)},
         {"epsilons": (0.4, 0.2, 0.1)},
         {"epsilons": (0.0, 0.2, 0.4)},
@@ -384,7 +386,7 @@ def test_the_table_survives_json() -> None:
         {"deltas": ()},
         {"confidence": ()},
         {"bellman": (((None,),),)},
-        {"scale": float("nan")},
+        {"query_spread": float("nan")},
         {"alpha": 0.0},
         {"episodes": 0},
         {"kappas": (0.9,)},
@@ -412,7 +414,7 @@ def test_sharing_meets_one_minus_delta_exactly() -> None:
     assert cell.risky is not None
     assert 0 < cell.share < 1
     assert cell.risky < cell.threshold
-    stops = [thresholds._first_true(torch.sigmoid(logit) >= kappa) for kappa in (cell.threshold, cell.risky)]
+    stops = [first_true(torch.sigmoid(logit) >= kappa) for kappa in (cell.threshold, cell.risky)]
     rows = torch.arange(len(success))
     safe, risky = (float(success[rows, stop].float().mean()) for stop in stops)
     assert risky < safe
@@ -423,7 +425,7 @@ def test_sharing_meets_one_minus_delta_exactly() -> None:
 
 
 def test_each_episode_draws_once() -> None:
-    row = (Cell(0.9, 0.93, 7.0, 0.5, 0.75),) * 3
+    row = (ThresholdCell(0.9, 0.93, 7.0, 0.5, 0.75),) * 3
     table = make_table(confidence=((row,) * 3,) * 3)
     drawn = table.threshold("confidence", 0.1, 0.1, make_rng())(torch.full((4000, 1), 2.0))
     assert sorted(set(drawn.tolist())) == pytest.approx([0.5, 0.9])
@@ -434,11 +436,14 @@ def test_each_episode_draws_once() -> None:
     assert at(table, 0.1, 0.1, *[2.0] * 10) == pytest.approx([0.9] * 10)
 
 
-def test_cells_saved_without_a_risky_threshold_are_read() -> None:
+def test_the_first_format_is_read() -> None:
+    """It named the rules' tables, the spread and the knots by themselves, and cells had no risky threshold."""
     table = make_table()
     data = table.model_dump(mode="json")
-    short = [[[None if cell is None else cell[:3] for cell in row] for row in rows] for rows in data["confidence"]]
-    assert Calibration.model_validate(data | {"confidence": short}) == table
+    rules, (knots,) = data.pop("rules"), data.pop("context_knots")
+    short = [[[None if cell is None else cell[:3] for cell in row] for row in rows] for rows in rules["confidence"]]
+    old = {"scale": data.pop("query_spread"), "knots": knots, "tempering": data.pop("platt")}
+    assert Calibration.model_validate(data | old | {"confidence": short, "bellman": rules["bellman"]}) == table
 
 
 @pytest.mark.parametrize("cost", [None, (1e-3, 0.1)])
@@ -446,7 +451,8 @@ def test_calibration_says_how_far_it_is(network: Network, cost: tuple[float, flo
     said: list[float] = []
     problem = BinarySearch(dim=1, noise=(0.05, 0.1))
     belief = NetworkBelief(network, Thompson(problem.query_space), horizon=4)
-    calibrate(belief, problem, (0.2, 0.4), cost, episodes=300, chunk=20, knots=3, on_progress=said.append)
+    plan = CalibrationPlan(n_context_knots=3, chunk=20, costs=cost)
+    calibrate(belief, problem, CalibrationRequest((0.2, 0.4), plan, episodes=300, on_progress=said.append))
     assert said == sorted(said)
     assert said[0] < 0.1
     assert said[-1] > 0.98

@@ -3,6 +3,7 @@
 import json
 import math
 import shutil
+import threading
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,16 +16,18 @@ from scipy.stats import binom
 
 import cicpe
 from cicpe import zoo
-from cicpe.agents.stop_rules import ConfidenceStop
+from cicpe.certification import certificate
 from cicpe.certification.certificate import (
     ALPHA_LIMIT,
     Certificate,
     append_certificate,
+    open_ledger,
     problem_sha256,
     read_ledger,
 )
 from cicpe.certification.certify import calibration_sha256, certify, certify_checkpoint, stream_seed
 from cicpe.certification.martingale import back_loaded_budgets
+from cicpe.cli.main import main
 from cicpe.errors import InvalidInput, ModelError
 from cicpe.evaluation.evaluate import evaluate_agent
 from cicpe.problems import Problem
@@ -32,6 +35,7 @@ from cicpe.problems.binary_search import BinarySearch
 from cicpe.problems.gp_max import GPMax
 from commands import Run
 from profile_agents import ProfileAgent, Revealed, constant
+from stopping import constant as constant_threshold
 
 ALPHA = 0.05
 ASK = {"epsilon": 0.2, "delta": 0.1}
@@ -54,9 +58,9 @@ class CoinModel:
     def agent(self, epsilon: float, delta: float, stop: str = "confidence") -> ProfileAgent:
         return ProfileAgent(constant(self.p))
 
-    def tasks(self, noise: float | None = None, problem: Problem | None = None) -> Problem:
-        if noise is not None:
-            raise InvalidInput("noise", noise, "no context")
+    def tasks(self, context: dict[str, float] | None = None, problem: Problem | None = None) -> Problem:
+        if context:
+            raise InvalidInput("context", context, "no context")
         return problem or self.problem
 
 
@@ -103,7 +107,7 @@ def test_a_certificate_survives_json_and_refuses_nonsense() -> None:
         ({"alpha": 0.9}, "alpha"),
         ({"alpha": math.nan}, "alpha"),
         ({"episodes": 0}, "episodes"),
-        ({"noise": 0.1}, "noise"),
+        ({"context": {"noise": 0.1}}, "context"),
     ],
 )
 def test_bad_questions_are_refused(change: dict[str, Any], name: str) -> None:
@@ -200,7 +204,7 @@ def test_the_file_remembers_and_refuses_when_alpha_is_spent(tmp_path: Path) -> N
         append_certificate(path, found)
         assert read_ledger(path)[-1] == found
     assert "3 earlier tests" in found.sentence
-    with pytest.raises(InvalidInput, match=r"alpha = 0\.05 is not allowed: at most 0"):
+    with pytest.raises(InvalidInput, match=r"alpha must be at most 0.*; got 0\.05"):
         certify(model, **ASK, ledger=read_ledger(path))
     # Other weights have a budget of their own.
     assert certify(replace(model, sha256="b" * 64), **ASK, ledger=read_ledger(path)).alpha_spent == ALPHA
@@ -212,6 +216,47 @@ def test_a_damaged_file_is_refused(tmp_path: Path, damage: str) -> None:
     path.write_text(damage)
     with pytest.raises(ModelError, match=r"certificate\.json"):
         read_ledger(path)
+
+
+def test_tests_at_once_spend_no_more_than_there_is(tmp_path: Path) -> None:
+    path, refused = tmp_path / "certificate.json", []
+
+    def test() -> None:
+        try:
+            with open_ledger(path) as ledger:
+                ledger.append(certify(CoinModel(0.97), **ASK, ledger=ledger.certificates))
+        except InvalidInput as error:
+            refused.append(error.field)
+
+    threads = [threading.Thread(target=test) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert refused == ["alpha"] * 4
+    assert [found.alpha_spent for found in read_ledger(path)] == pytest.approx([0.05, 0.1, 0.15, 0.2])
+    assert len({found.stream_seed for found in read_ledger(path)}) == 4  # no two of them played the same tasks
+    assert [file.name for file in tmp_path.iterdir()] == ["certificate.json"]
+
+
+def test_adding_at_once_loses_nothing(tmp_path: Path) -> None:
+    path, found = tmp_path / "certificate.json", certify(CoinModel(0.97), **ASK)
+    each = [found.model_copy(update={"model_sha256": f"{k:064}"}) for k in range(24)]
+    threads = [threading.Thread(target=append_certificate, args=(path, one)) for one in each]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert {one.model_sha256 for one in read_ledger(path)} == {one.model_sha256 for one in each}
+
+
+def test_more_than_there_is_cannot_be_added(tmp_path: Path) -> None:
+    path, found = tmp_path / "certificate.json", certify(CoinModel(0.97), **ASK)
+    for _ in range(4):
+        append_certificate(path, found)
+    with pytest.raises(InvalidInput, match="alpha"):
+        append_certificate(path, found)
+    assert len(read_ledger(path)) == 4
 
 
 # --- the command ------------------------------------------------------------------------------------
@@ -250,7 +295,7 @@ def test_the_command_certifies_and_remembers(run: Run, folder: Path) -> None:
     assert cicpe.load(folder).sha256 == found["model_sha256"]  # the folder is still whole
     code, out, err = run(*asked, "--alpha", 0.15)
     assert (code, out) == (2, "")
-    assert "alpha = 0.15" in err
+    assert "alpha must be" in err
 
 
 def test_the_command_says_no_with_exit_code_one(run: Run, folder: Path) -> None:
@@ -260,6 +305,32 @@ def test_the_command_says_no_with_exit_code_one(run: Run, folder: Path) -> None:
     assert found["certified"] is False
     assert found["episodes_used"] == 20
     assert len(read_ledger(folder / "certificate.json")) == 1  # a test that failed has spent its alpha too
+
+
+def test_commands_at_once_spend_no_more_than_there_is(folder: Path) -> None:
+    """Four tests at 0.05 are all that there is: of six at once, two are refused and none is lost."""
+    words = ["certify", str(folder), "--epsilon", "0.2", "--delta", "0.1", "--episodes", "20", "--json"]
+    codes: list[int] = []
+    threads = [threading.Thread(target=lambda: codes.append(main(words))) for _ in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(codes) == [1, 1, 1, 1, 2, 2]
+    assert [found.alpha_spent for found in read_ledger(folder / "certificate.json")] == pytest.approx(
+        [0.05, 0.1, 0.15, 0.2]
+    )
+
+
+def test_the_command_waits_for_its_turn_and_not_for_ever(
+    run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(certificate, "PATIENCE", 0.2)
+    with open_ledger(folder / "certificate.json"):
+        code, out, err = run(folder, "--epsilon", 0.2, "--delta", 0.1, "--episodes", 20)
+    assert (code, out) == (2, "")
+    assert "is being used by another test" in err
+    assert not (folder / "certificate.json").exists()
 
 
 def test_models_of_the_zoo_are_left_alone(run: Run, tmp_path: Path) -> None:
@@ -276,13 +347,13 @@ def test_models_of_the_zoo_are_left_alone(run: Run, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "word"),
     [
-        ("--epsilon 0.2 --delta 0", "delta = 0"),
-        ("--epsilon 9 --delta 0.1", "epsilon = 9"),
-        ("--epsilon 0.2 --delta 0.1 --alpha 2", "alpha = 2"),
-        ("--epsilon 0.2 --delta 0.1 --episodes 0", "episodes = 0"),
-        ("--epsilon 0.2 --delta 0.1 --noise 0.4", "noise = 0.4"),
-        ("--epsilon 0.2 --delta 0.1 --stop never", "stop = 'never'"),
-        ("--epsilon 0.2 --delta 0.1 --problem best-arm", "problem = 'best-arm'"),
+        ("--epsilon 0.2 --delta 0", "delta must be"),
+        ("--epsilon 9 --delta 0.1", "epsilon must be"),
+        ("--epsilon 0.2 --delta 0.1 --alpha 2", "alpha must be"),
+        ("--epsilon 0.2 --delta 0.1 --episodes 0", "episodes must be"),
+        ("--epsilon 0.2 --delta 0.1 --noise 0.4", "noise must be"),
+        ("--epsilon 0.2 --delta 0.1 --stop never", "stop must be"),
+        ("--epsilon 0.2 --delta 0.1 --problem best-arm", "problem must be"),
         ("--epsilon 0.2", "--delta"),
     ],
 )
@@ -301,16 +372,16 @@ def test_the_command_refuses(run: Run, folder: Path, options: str, word: str) ->
 def test_a_real_model_that_stops_too_early_is_refused(accuracy: float, tries: int, most: int) -> None:
     """The threshold is lowered until the true accuracy is what is asked for."""
     model = cicpe.load(NAME)
-    tasks = model.problem.with_noise(0.05)
+    tasks = model.problem.with_context(noise=0.05)
     agent = model.agent(0.2, 0.1)
 
     def stopping_at(kappa: float) -> Any:
-        return replace(agent, stop_rule=ConfidenceStop(lambda context: torch.full((len(context),), kappa)))
+        return replace(agent, threshold=constant_threshold(kappa))
 
     low, high = 0.3, 0.95
     for _ in range(8):
         kappa = (low + high) / 2
-        reached = evaluate_agent(stopping_at(kappa), tasks, 0.2, 0.1, 8000, seed=1).accuracy
+        reached = evaluate_agent(stopping_at(kappa), tasks, 0.2, 8000, seed=1).accuracy
         low, high = (kappa, high) if reached < accuracy else (low, kappa)
     broken = stopping_at(low)
     checks = [certify_checkpoint(broken, tasks, 0.2, 0.1, ALPHA, 1500, stream_seed(i)) for i in range(tries)]

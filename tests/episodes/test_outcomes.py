@@ -141,7 +141,7 @@ def test_a_broken_observation_names_the_problem_and_the_query() -> None:
 def test_evaluation_counts_what_happened() -> None:
     problem = Script([3, 0, 9, 5])
     # Those that stop at 0 answer 0 where i / 100 is right: of 100, wrong are 5, 9, 13 ... (epsilon 0.03).
-    found = evaluate_agent(FollowsTheScript(5), problem, epsilon=0.03, delta=0.1, episodes=100, seed=0)
+    found = evaluate_agent(FollowsTheScript(5), problem, epsilon=0.03, episodes=100, seed=0)
     wrong = sum(1 for i in range(100) if i % 4 == 1 and i / 100 > 0.03)
     assert found.accuracy == pytest.approx(1 - wrong / 100)
     assert found.accuracy_ci == proportion_interval(100 - wrong, 100)
@@ -156,14 +156,14 @@ def test_evaluation_counts_what_happened() -> None:
 def test_evaluation_plays_in_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("cicpe.evaluation.evaluate.CHUNK", 30)
     problem = Script([2])
-    found = evaluate_agent(FollowsTheScript(5), problem, epsilon=0.1, delta=0.1, episodes=100, seed=0)
+    found = evaluate_agent(FollowsTheScript(5), problem, epsilon=0.1, episodes=100, seed=0)
     assert len(found.outcomes.loss) == 100
     assert [len(seen) for seen in problem.seen] == [30, 30, 30, 30, 30, 30, 10, 10]
 
 
 @pytest.mark.parametrize(("field", "change"), [("episodes", {"episodes": 0}), ("epsilon", {"epsilon": 0.0})])
 def test_evaluation_refuses(field: str, change: dict[str, Any]) -> None:
-    given = {"epsilon": 0.1, "delta": 0.1, "episodes": 10, "seed": 0} | change
+    given = {"epsilon": 0.1, "episodes": 10, "seed": 0} | change
     with pytest.raises(InvalidInput) as caught:
         evaluate_agent(FollowsTheScript(5), Script([1]), **given)
     assert caught.value.field == field

@@ -11,11 +11,11 @@ from torch import Generator, Tensor
 
 import cicpe
 from cicpe.agents.belief_agent import BeliefAgent
-from cicpe.agents.stop_rules import ConfidenceStop
 from cicpe.beliefs.particles.belief import ParticleBelief, ParticleConfig
 from cicpe.calibration.platt import Platt, fit_platt
 from cicpe.evaluation.diagnose import DRAWS, diagnose, rank_test, reliability
 from cicpe.problems.binary_search import BinarySearch
+from stopping import stopping_at
 
 
 def make_rng(seed: int = 0) -> Generator:
@@ -103,9 +103,8 @@ def particles(sharpened: float = 1.0) -> BeliefAgent:
         10,
         ParticleConfig(particles=256, prior_particles=2048, candidates=16, lookahead_particles=64),
     )
-    stop = ConfidenceStop(lambda context: torch.full((len(context),), 0.85))
     platt = None if sharpened == 1 else (lambda c: (torch.full((len(c),), sharpened), torch.zeros(len(c))))
-    return BeliefAgent(belief, stop, 0.2, 0.2, platt=platt)
+    return stopping_at(belief, 0.85, 0.2, platt=platt)
 
 
 def test_an_exact_posterior_passes_and_a_sharpened_confidence_fails() -> None:

@@ -20,10 +20,10 @@ from cicpe.plots.ackley import Reach, plot_ackley_ranges
 from cicpe.plots.bands import plot_spread, plot_survival
 from cicpe.plots.heat import plot_robustness
 from cicpe.plots.maps import Map, plot_map, plot_maps
-from cicpe.plots.methods import Method, plot_methods
+from cicpe.plots.methods import MethodRow, plot_methods
 from cicpe.plots.query_space import PathQueries, Plane, plot_paths, plot_planes
 from cicpe.plots.reliability import AtTheStop, plot_reliability
-from cicpe.plots.scaling import Scaling, Slope, plot_scaling
+from cicpe.plots.scaling import ScalingCurve, Slope, plot_scaling
 from cicpe.plots.style import INK, THEME, svg
 from cicpe.plots.training import plot_training
 from cicpe.plots.trajectory import plot_trajectory
@@ -137,8 +137,8 @@ def test_no_figure_state_is_kept() -> None:
 
 def test_methods_show_values_intervals_and_the_paper() -> None:
     rows = [
-        Method("ours", "ours", 0.93, (0.91, 0.95), 7.5, (7.3, 7.7), 0.91, 22.7),
-        Method("tpe", "baseline", 0.48, (0.43, 0.54), 8.0, (8.0, 8.0)),
+        MethodRow("ours", "ours", 0.93, (0.91, 0.95), 7.5, (7.3, 7.7), 0.91, 22.7),
+        MethodRow("tpe", "baseline", 0.48, (0.43, 0.54), 8.0, (8.0, 8.0)),
     ]
     figure = plot_methods(rows, goal=0.9, title="n = 10, seed 0")
     left, right = figure.axes
@@ -154,7 +154,7 @@ def test_methods_show_values_intervals_and_the_paper() -> None:
 
 
 def test_queries_that_differ_much_are_logarithmic() -> None:
-    rows = [Method(str(q), "baseline", 0.9, (0.8, 1.0), q, (q, q)) for q in (5.0, 5000.0)]
+    rows = [MethodRow(str(q), "baseline", 0.9, (0.8, 1.0), q, (q, q)) for q in (5.0, 5000.0)]
     assert plot_methods(rows).axes[1].get_xscale() == "log"
 
 
@@ -290,7 +290,9 @@ def test_ranges_and_scalings_and_training_are_labelled() -> None:
     assert right.get_xlabel().startswith("c")
     np.testing.assert_allclose(left.get_lines()[0].get_ydata(), 3 * x)
     np.testing.assert_allclose(left.get_lines()[1].get_ydata(), 2 * x)
-    scaling = plot_scaling([Scaling("value", x, x**-2, x**-2, x**-2)], [Slope("-2", (0.5, 0.1), 4.0, -2.0)]).axes[0]
+    scaling = plot_scaling([ScalingCurve("value", x, x**-2, x**-2, x**-2)], [Slope("-2", (0.5, 0.1), 4.0, -2.0)]).axes[
+        0
+    ]
     assert (scaling.get_xscale(), scaling.get_yscale(), scaling.xaxis_inverted()) == ("log", "log", True)
     np.testing.assert_allclose(scaling.get_lines()[1].get_ydata(), [4.0, 100.0])
     panels = plot_training(x, x, 10 * x, x, {"inference": x}).axes

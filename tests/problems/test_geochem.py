@@ -19,7 +19,7 @@ from torch import Generator
 from cicpe.cli.main import main
 from cicpe.data import fetch
 from cicpe.data.collection import Collection, Entry, fit_regions, open_collection, read_tensor
-from cicpe.data.fields import Field, FitSettings, Kernel, elbo, fit_field, inducing_points
+from cicpe.data.fields import FitSettings, RandomField, elbo, fit_field, inducing_points
 from cicpe.data.places import DataError, geo
 from cicpe.data.regions import Region, regions_of, utm_zone
 from cicpe.data.sampling import grid_draws, grid_mean, grid_places, grid_twins
@@ -27,6 +27,7 @@ from cicpe.data.splits import FOLDS, split, touch
 from cicpe.data.survey import Columns, read_survey, read_surveys
 from cicpe.data.synthetic import bumps, write_synthetic
 from cicpe.errors import InvalidInput
+from cicpe.gp.kernels import MATERN_32, Kernel
 from cicpe.problems import ProblemSpec, TaskBatch, make_problem, spec_of
 from cicpe.problems.geochem import AUGMENTATIONS, Geochem, bilinear
 from cicpe.problems.structure import structure_of
@@ -70,14 +71,14 @@ def survey_file(tmp_path: Path, rows: str, head: str = HEAD, encoding: str = "ut
     return path
 
 
-def field_on(seed: int = 0, m: int = 12, noise: float = 0.3) -> Field:
+def field_on(seed: int = 0, m: int = 12, noise: float = 0.3) -> RandomField:
     """A field with an arbitrary posterior of its inducing values."""
     rng = make_rng(seed)
-    kernel = Kernel(torch.tensor([0.2, 0.5]).double(), torch.tensor(1.3).double())
+    kernel = Kernel(torch.tensor([0.2, 0.5]).double(), torch.tensor(1.3).double(), MATERN_32)
     place = torch.rand((m, 2), generator=rng).double()
     root = torch.eye(m).double() * 0.4 + 0.1 * torch.randn((m, m), generator=rng).double().tril(-1)
     mean = torch.randn(m, generator=rng).double()
-    return Field(kernel, torch.tensor(noise).double(), place, mean, root, torch.empty(0))
+    return RandomField(kernel, torch.tensor(noise).double(), place, mean, root, torch.empty(0))
 
 
 # Reading.
@@ -194,7 +195,7 @@ def test_the_bound_is_that_of_gpytorch() -> None:
 
     model, likelihood = Model().double(), gpytorch.likelihoods.GaussianLikelihood().double()
     model.kernel.base_kernel.lengthscale = field.kernel.lengthscale
-    model.kernel.outputscale, likelihood.noise = field.kernel.signal**2, field.noise**2
+    model.kernel.outputscale, likelihood.noise = field.kernel.amplitude**2, field.noise**2
     law = model.variational_strategy._variational_distribution
     law.variational_mean.data, law.chol_variational_covar.data = field.mean.clone(), field.root.clone()
     model.variational_strategy.variational_params_initialized.fill_(1)
@@ -237,10 +238,10 @@ def test_with_an_inducing_point_at_every_place_the_fit_is_the_exact_process() ->
     region, _ = synthetic_region(noise=0.5, n=40)
     field = fit_field(region, FitSettings(steps=1000, rate=0.02))
     place, value = torch.from_numpy(region.place), torch.from_numpy(region.value)
-    covariance = field.kernel.between(place, place) + field.noise**2 * torch.eye(40).double()
+    covariance = field.kernel.covariance(place, place) + field.noise**2 * torch.eye(40).double()
     law = torch.distributions.MultivariateNormal(torch.zeros(40).double(), covariance)
     assert float(field.elbo[-1]) == pytest.approx(float(law.log_prob(value)) / 40, abs=2e-3)
-    exact = field.kernel.between(grid_places(20), place) @ torch.linalg.solve(covariance, value)
+    exact = field.kernel.covariance(grid_places(20), place) @ torch.linalg.solve(covariance, value)
     assert grid_mean(field, 20).flatten().numpy() == pytest.approx(exact.numpy(), abs=0.02)
 
 
@@ -265,7 +266,7 @@ def test_draws_have_the_mean_and_the_covariance_of_the_posterior(monkeypatch: py
     # Between places, too: K_xy - a_x^T a_y + a_x^T T T^T a_y.
     one, two = grid_places(side)[40:41], grid_places(side)[54:55]
     a, b = field.weights(one), field.weights(two)
-    covariance = float(field.kernel.between(one, two) - a.T @ b + a.T @ field.root @ field.root.T @ b)
+    covariance = float(field.kernel.covariance(one, two) - a.T @ b + a.T @ field.root @ field.root.T @ b)
     found = float(torch.cov(draws[:, [40, 54]].T)[0, 1])
     scale = math.sqrt(float(variance[40] * variance[54]))
     assert found == pytest.approx(covariance, abs=5 * scale / math.sqrt(count))
@@ -276,8 +277,8 @@ def test_twins_are_posterior_means_of_surveys_of_the_prior() -> None:
     field, place = field_on(noise=0.5), torch.rand((60, 2), generator=make_rng(2)).double()
     side, count = 6, 3000
     twins = grid_twins(field, place, side, count, make_rng(3)).flatten(1).double()
-    covariance = field.kernel.between(place, place) + field.noise**2 * torch.eye(60).double()
-    across = field.kernel.between(grid_places(side), place)
+    covariance = field.kernel.covariance(place, place) + field.noise**2 * torch.eye(60).double()
+    across = field.kernel.covariance(grid_places(side), place)
     expected = (across @ torch.linalg.solve(covariance, across.T)).diagonal()
     total = float(covariance.diagonal().mean())
     # Standard scores take away the mean of a survey, so twins vary less than this, but not by much.
@@ -490,7 +491,7 @@ def test_noise_is_as_asked() -> None:
     assert task.noise.numpy() == pytest.approx((fitted * task.factor).numpy())
     assert problem.default_context() is None
     assert Geochem().default_context() == (0.0,)
-    quiet = problem.with_noise(0.0)
+    quiet = problem.with_context(noise=0.0)
     task = quiet.sample(50, make_rng())
     place = torch.rand((50, 2), generator=make_rng())
     assert torch.equal(quiet.observe(task, place, make_rng(1)), quiet.observe(task, place, make_rng(2)))
@@ -635,13 +636,13 @@ def test_a_real_region_is_fitted_as_exact_regression_would() -> None:
 
     def exact(logs: Any) -> float:
         east, north, signal, noise = torch.from_numpy(np.exp(logs))
-        covariance = Kernel(torch.stack([east, north]), signal).between(place, place)
+        covariance = Kernel(torch.stack([east, north]), signal, MATERN_32).covariance(place, place)
         covariance += noise**2 * torch.eye(len(place)).double()
         law = torch.distributions.MultivariateNormal(torch.zeros_like(value), covariance)
         return -float(law.log_prob(value))
 
     best = np.exp(minimize(exact, np.log([0.5, 0.5, 0.8, 0.8]), method="L-BFGS-B").x)
-    found = [*field.kernel.lengthscale.tolist(), float(field.kernel.signal), float(field.noise)]
+    found = [*field.kernel.lengthscale.tolist(), float(field.kernel.amplitude), float(field.noise)]
     assert found == pytest.approx(best, rel=0.02)
 
 

@@ -8,6 +8,7 @@ import torch
 from torch import Generator, Tensor
 
 import cicpe
+from cicpe.beliefs.functions.config import FunctionBeliefConfig
 from cicpe.problems import Problem
 from cicpe.problems.ackley import Ackley
 from cicpe.problems.best_arm import BestArm
@@ -16,7 +17,6 @@ from cicpe.problems.gp_argmax import GPArgmax
 from cicpe.problems.gp_max import GPMax
 from cicpe.problems.structure import structure_of
 from cicpe.spaces import Box, Interval
-from cicpe.training.config import FunctionTraining
 from cicpe.training.recipes import choose
 
 Scored = Literal["distance", "gap", "twice the gap", "square of the gap"]
@@ -150,7 +150,7 @@ def test_functions_are_asked_what_the_problem_asks() -> None:
         (GPMax(1), "height", "distance"),
     ):
         config = choose("functions", problem).config
-        assert isinstance(config, FunctionTraining)
+        assert isinstance(config, FunctionBeliefConfig)
         assert (config.functions.answer, config.functions.loss) == (answer, loss)
         assert config.horizon <= problem.horizon
 

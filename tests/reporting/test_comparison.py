@@ -69,9 +69,9 @@ def test_noise_is_common_whoever_stops_when() -> None:
 
 def test_trajectories_of_a_task_share_the_task_and_not_the_noise() -> None:
     common = CommonTasks.draw(BestArm(3, 0.5), 4, seed=0, trajectories=3)
-    assert len(common.hidden) == 12
-    assert torch.equal(common.hidden.target[0], common.hidden.target[2])
-    assert not torch.equal(common.hidden.target[0], common.hidden.target[3])
+    assert len(common.batch) == 12
+    assert torch.equal(common.batch.target[0], common.batch.target[2])
+    assert not torch.equal(common.batch.target[0], common.batch.target[3])
     agent = Patient(1, draws=0)
     played = common.play(agent, 0.1, tasks=2)
     assert tuple(played.success.shape) == (2, 3)
@@ -172,7 +172,7 @@ def test_the_command_prints_a_table(run: Run) -> None:
     done = run(*BEST_ARM, "--methods", "track-and-stop,tpe", "--episodes", "20", "--budget", "9")
     assert done.code == 0
     assert "budget of methods that cannot stop: 9 (as given)" in done.out
-    assert "tpe: needs a problem whose queries lie in a box" in done.out
+    assert "tpe: problem must be one whose queries lie in a box" in done.out
     assert "1.000" in done.out
 
 

@@ -13,7 +13,7 @@ from scipy.stats import beta
 
 import cicpe
 from cicpe.cli.main import main
-from cicpe.episodes.table import Beliefs, record_beliefs
+from cicpe.episodes.table import AgentTable, tabulate_agent
 from cicpe.evaluation.reliability import reliability, spread, survival
 from cicpe.plots.style import Array
 from cicpe.problems import Problem, TaskBatch, make_problem
@@ -195,8 +195,8 @@ def test_a_calibrated_confidence_lies_on_the_diagonal_and_another_does_not() -> 
     truth = torch.rand(n, 3, generator=rng)
     loss = torch.where(torch.rand(n, 3, generator=rng) < truth, 0.0, 1.0)
     blank = torch.zeros(n, 3)
-    honest = reliability(Beliefs(loss, truth, blank, blank.bool()), 0.5, seed=0)
-    vain = reliability(Beliefs(loss, truth.sqrt(), blank, blank.bool()), 0.5, seed=0)
+    honest = reliability(AgentTable(loss, truth, blank, blank.bool()), 0.5, seed=0)
+    vain = reliability(AgentTable(loss, truth.sqrt(), blank, blank.bool()), 0.5, seed=0)
     assert honest.episodes.sum() == vain.episodes.sum() == n
     inside = (honest.low <= honest.confidence) & (honest.confidence <= honest.high)
     assert inside.sum() >= 8
@@ -205,7 +205,7 @@ def test_a_calibrated_confidence_lies_on_the_diagonal_and_another_does_not() -> 
 
 def test_beliefs_go_on_past_the_stop() -> None:
     model = cicpe.load(MODEL)
-    beliefs = record_beliefs(model.agent(0.2, 0.1), model.tasks(0.1), episodes=20, steps=18, seed=0)
+    beliefs = tabulate_agent(model.agent(0.2, 0.1), model.tasks({"noise": 0.1}), episodes=20, steps=18, seed=0)
     assert beliefs.loss_BT.shape == (20, 19)
     assert bool(beliefs.stop_BT.any())
     curve = spread(beliefs)

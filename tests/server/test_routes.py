@@ -2,6 +2,7 @@
 
 import importlib.util
 import json
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -89,27 +90,27 @@ def test_a_whole_campaign(server: TestClient, store: Store) -> None:
     # A server that knows nothing yet says the same, bit for bit: everything follows from the log.
     other = TestClient(make_app(store), base_url=HERE)
     assert other.get("/api/campaigns/titan").json() == view
-    stopped = fault(tell(server, {"observation": [1] * 6}), 409, "campaign")
+    stopped = fault(tell(server, {"observation": [1] * 6, "expected_version": asked["version"]}), 409, "campaign")
     assert stopped["now"] == view
 
 
 def test_what_is_told_wrong_is_corrected_undone_skipped_attached_and_forked(server: TestClient) -> None:
     first = server.get("/api/campaigns/titan").json()["status"]
-    tell(server, {"observation": [1, 1, 1, 1, 1, 1]})
+    tell(server, {"observation": [1, 1, 1, 1, 1, 1], "step": 1})
     change = "/api/campaigns/titan/"
     corrected = server.post(change + "correct", json={"step": 1, "observation": [-1] * 6}).json()["status"]
     assert (corrected["history"][0]["observation"], corrected["corrected"]) == ([-1] * 6, 1)
-    skipped = server.post(change + "skip", json={"reason": "flooded"}).json()["status"]
+    skipped = server.post(change + "skip", json={"reason": "flooded", "step": 2}).json()["status"]
     assert (skipped["skipped"], skipped["query"] != corrected["query"]) == (1, True)
     attached = server.post(change + "attach", json={"query": [0.5] * 6, "observation": [1] * 6}).json()["status"]
     assert attached["attached"] == 1
     copy = server.post(change + "fork", json={"name": "titan-2"})
     assert copy.status_code == 201
     assert copy.json()["status"] == attached
-    for _ in range(4):
-        undone = server.post(change + "undo", json={}).json()["status"]
+    for version in range(4, 8):
+        undone = server.post(change + "undo", json={"expected_version": version}).json()["status"]
     assert undone["query"] == first["query"]
-    fault(server.post(change + "undo", json={}), 409, "campaign")
+    fault(server.post(change + "undo", json={"expected_version": 8}), 409, "campaign")
     log = server.get(change + "log").json()["events"]
     assert [entry["position"] for entry in log] == list(range(8))
     assert not any(entry["in_force"] for entry in log)
@@ -124,7 +125,7 @@ def test_a_value_sent_twice_is_recorded_once(server: TestClient) -> None:
     two = tell(server, {"observation": [1] * 6, "expected_version": 0}, key="k1")
     assert one.json() == two.json()
     assert one.json()["status"]["version"] == 1
-    fault(tell(server, {"observation": [-1] * 6}, key="k1"), 422, "key")
+    fault(tell(server, {"observation": [-1] * 6, "expected_version": 0}, key="k1"), 422, "key")
 
 
 def test_two_people_at_one_campaign(server: TestClient) -> None:
@@ -135,11 +136,53 @@ def test_two_people_at_one_campaign(server: TestClient) -> None:
     assert late["now"]["status"]["version"] == 1
 
 
+def test_a_value_says_which_query_it_answers(server: TestClient) -> None:
+    asked = server.get("/api/campaigns/titan/ask").json()
+    missing = fault(tell(server, {"observation": [1] * 6}), 422, "expected_version")
+    assert "the step or the query" in missing["message"]
+    fault(tell(server, {"observation": [1] * 6, "step": 2}), 409, "step")
+    other = fault(tell(server, {"observation": [1] * 6, "query": [0.987] * 6}), 409, "query")
+    assert other["now"]["status"]["query"] == asked["query"]
+    assert tell(server, {"observation": [1] * 6, "query": asked["query"], "step": 1}).status_code == 200
+    fault(tell(server, {"observation": [1] * 6, "query": asked["query"]}), 409, "query")
+    fault(tell(server, {"observation": [1] * 6, "step": 1}), 409, "step")
+    assert server.get("/api/campaigns/titan").json()["status"]["version"] == 1
+
+
+def test_a_campaign_named_after_another_does_not_take_its_values(server: TestClient) -> None:
+    titan = server.get("/api/campaigns/titan").json()["campaign"]["id"]
+    fault(server.post("/api/campaigns", json=NEW | {"name": titan}), 422, "name")
+    fault(server.post("/api/campaigns/titan/fork", json={"name": titan.upper()}), 422, "name")
+    assert server.post("/api/campaigns", json=NEW | {"name": titan[:8]}).status_code == 201
+    fault(tell(server, {"observation": [1] * 6, "step": 1}, name=titan[:8]), 404, "campaign")
+    assert tell(server, {"observation": [1] * 6, "step": 1}, name=titan).json()["campaign"]["name"] == "titan"
+    assert server.get(f"/api/campaigns/name:{titan[:8]}").json()["status"]["version"] == 0
+    assert server.get(f"/api/campaigns/id:{titan[:8]}").json()["status"]["version"] == 1
+
+
+@pytest.mark.parametrize("reason", ["\\ud800", "a\\udfffb", "\\u0085", "\\u001b[2J"])
+def test_a_reason_that_cannot_be_shown_is_refused(server: TestClient, reason: str) -> None:
+    content, headers = f'{{"reason": "{reason}", "step": 1}}', {"Content-Type": "application/json"}
+    fault(server.post("/api/campaigns/titan/skip", content=content, headers=headers), 422, "reason")
+    for rest in ("", "/log", "/plot", "/export"):
+        assert server.get(f"/api/campaigns/titan{rest}").status_code == 200
+
+
+def test_a_log_with_a_hole_is_no_answer(server: TestClient, store: Store, tmp_path: Path) -> None:
+    for step in (1, 2):
+        assert tell(server, {"observation": [1] * 6, "step": step}).status_code == 200
+    with sqlite3.connect(tmp_path / "campaigns.db") as file:
+        file.execute("DELETE FROM cicpe_events WHERE position = 0")
+    fresh = TestClient(make_app(store), base_url=HERE)
+    for rest in ("", "/log", "/plot", "/export"):
+        assert "are missing" in fault(fresh.get(f"/api/campaigns/titan{rest}"), 503, "store")["message"]
+
+
 def test_what_another_process_did_is_seen(server: TestClient, tmp_path: Path) -> None:
     """The cache is by version: a change that did not come through this server counts at once."""
     before = server.get("/api/campaigns/titan").json()["status"]
     place = tmp_path / "campaigns.db"
-    assert main(["session", "tell", *"111111", "-c", "titan", "--store", str(place), "--json"]) == 0
+    assert main(["session", "tell", *"111111", "-c", "titan", "-s", "1", "--store", str(place), "--json"]) == 0
     after = server.get("/api/campaigns/titan").json()["status"]
     assert (before["version"], after["version"], after["history"][0]["observation"]) == (0, 1, [1] * 6)
 
@@ -158,10 +201,14 @@ def test_models(server: TestClient) -> None:
 BAD = [
     ('{"observation": [NaN, 1, 1, 1, 1, 1]}', "observation"),
     ('{"observation": [Infinity, 1, 1, 1, 1, 1]}', "observation"),
-    ('{"observation": [1e39, 1, 1, 1, 1, 1]}', "observation"),
+    ('{"observation": [1e39, 1, 1, 1, 1, 1], "step": 1}', "observation"),
     ('{"observation": ["1", 1, 1, 1, 1, 1]}', "observation"),
     ('{"observation": [true, 1, 1, 1, 1, 1]}', "observation"),
-    ('{"observation": [1]}', "observation"),
+    ('{"observation": [1], "step": 1}', "observation"),
+    ('{"observation": 1}', "expected_version"),
+    ('{"observation": 1, "step": 0}', "step"),
+    ('{"observation": 1, "step": 1.0}', "step"),
+    ('{"observation": 1, "query": [1]}', "query"),
     ('{"observation": "\\ud800"}', "observation"),
     ("{}", "observation"),
     ('{"observation": 1, "expected_version": -1}', "expected_version"),
@@ -212,8 +259,10 @@ def test_out_of_range(server: TestClient) -> None:
     where = {"query": [1.5] * 6, "observation": [1] * 6}
     fault(server.post("/api/campaigns/titan/attach", json=where), 422, "query")
     fault(server.post("/api/campaigns/titan/correct", json={"step": 1, "observation": [1] * 6}), 422, "step")
-    fault(server.post("/api/campaigns/titan/skip", json={"reason": "a\u0000b"}), 422, "reason")
-    fault(tell(server, {"observation": [1] * 6}, key="k" * 201), 422, "Idempotency-Key")
+    fault(server.post("/api/campaigns/titan/skip", json={"reason": "a\u0000b", "step": 1}), 422, "reason")
+    fault(server.post("/api/campaigns/titan/skip", json={"reason": "flooded"}), 422, "expected_version")
+    fault(server.post("/api/campaigns/titan/undo", json={}), 422, "expected_version")
+    fault(tell(server, {"observation": [1] * 6, "step": 1}, key="k" * 201), 422, "Idempotency-Key")
 
 
 @pytest.mark.parametrize("name", ["nothing", "%00", "a b", "-", "x" * 64])
@@ -244,8 +293,9 @@ def test_only_this_machine_by_its_own_name(server: TestClient) -> None:
 
 
 def test_only_from_its_own_page(server: TestClient) -> None:
-    for origin in ("https://evil.example", "null", "http://127.0.0.1:1", "http://localhost:8642"):
-        said = server.post("/api/campaigns", json=NEW | {"name": "other"}, headers={"Origin": origin})
+    broken = ("http://[", "http://[::1", "//", "http://127.0.0.1:8642]", "\xff", "http://a]b[")
+    for origin in ("https://evil.example", "null", "http://127.0.0.1:1", "http://localhost:8642", *broken):
+        said = server.post("/api/campaigns", json=NEW | {"name": "other"}, headers={"Origin": origin.encode("latin-1")})
         fault(said, 403, "Origin")
     assert server.post("/api/campaigns", json=NEW | {"name": "other"}, headers={"Origin": HERE}).status_code == 201
 
@@ -267,9 +317,11 @@ def test_other_hosts_need_a_token(store: Store) -> None:
 
 
 def test_the_largest_body(server: TestClient) -> None:
-    padding = " " * (BODY_LIMIT - len('{"observation": 1}'))
+    padding = " " * (BODY_LIMIT - len('{"step": 1, "observation": 1}'))
     headers = {"Content-Type": "application/json"}
-    just = server.post("/api/campaigns/titan/tell", content='{"observation": 1' + padding + "}", headers=headers)
+    just = server.post(
+        "/api/campaigns/titan/tell", content='{"step": 1, "observation": 1' + padding + "}", headers=headers
+    )
     fault(just, 422, "observation")  # read, and found to be one number of six
     fault(server.post("/api/campaigns/titan/tell", content=b" " * (BODY_LIMIT + 1), headers=headers), 413, "body")
 
@@ -346,6 +398,7 @@ def test_serve_refuses_bad_input(capsys: pytest.CaptureFixture[str], tmp_path: P
     base = ["serve", "--store", str(tmp_path / "c.db")]
     for words, field in (
         (["--host", "0.0.0.0"], "token"),
+        (["--name", "lab.example"], "token"),
         (["--host", "0.0.0.0", "--token", "short"], "token"),
         (["--port", "70000"], "port"),
         (["--port", "x"], "whole number"),

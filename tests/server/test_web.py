@@ -14,6 +14,7 @@ import pytest
 import uvicorn
 
 from cicpe.server.app import make_app
+from cicpe.server.limits import uvicorn_config
 from cicpe.sessions.stores import open_store
 
 sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
@@ -28,8 +29,7 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """A server on a free port."""
     store = open_store(tmp_path_factory.mktemp("web") / "campaigns.db")
     listening = socket.create_server(("127.0.0.1", 0))
-    config = uvicorn.Config(make_app(store), log_level="error", lifespan="off", ws="none")
-    server = uvicorn.Server(config)
+    server = uvicorn.Server(uvicorn_config(make_app(store)))
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
     thread.start()
     yield f"http://127.0.0.1:{listening.getsockname()[1]}"
@@ -154,7 +154,7 @@ def test_what_others_do_is_shown_where_nothing_is_typed(page: Page, address: str
     begin(address, "watched")
     page.goto("/#/c/watched")
     expect(page.get_by_role("heading", name="Query 1")).to_be_visible()
-    httpx.post(f"{address}/api/campaigns/watched/tell", json={"observation": 0.5})
+    httpx.post(f"{address}/api/campaigns/watched/tell", json={"observation": 0.5, "step": 1})
     expect(page.get_by_role("heading", name="Query 2")).to_be_visible(timeout=10_000)
 
 
@@ -226,7 +226,7 @@ def test_data_unlike_the_prior_is_said_aloud(page: Page, address: str) -> None:
         view["status"] |= {"in_prior": "no", "p_value": 0.004}
         route.fulfill(json=view)
 
-    page.route("**/api/campaigns/odd", odd)
+    page.route("**/api/campaigns/name%3Aodd", odd)
     page.goto("/#/c/odd")
     expect(page.locator("[data-notice=alarm]")).to_contain_text("does not look like")
     expect(page.locator("[data-notice=alarm]")).to_contain_text("0.4 %")
@@ -234,7 +234,7 @@ def test_data_unlike_the_prior_is_said_aloud(page: Page, address: str) -> None:
 
 def test_every_field_and_button_has_a_name_and_can_be_reached(page: Page, address: str) -> None:
     begin(address, "reach")
-    httpx.post(f"{address}/api/campaigns/reach/tell", json={"observation": 0.5})
+    httpx.post(f"{address}/api/campaigns/reach/tell", json={"observation": 0.5, "step": 1})
     page.goto("/#/c/reach")
     expect(page.get_by_role("heading", name="Query 2")).to_be_visible()
     nameless = page.evaluate(
@@ -278,7 +278,7 @@ def test_a_token_is_asked_for(browser: Browser, tmp_path: Path) -> None:
 
 def test_the_report_is_for_paper(page: Page, address: str) -> None:
     begin(address, "paper")
-    httpx.post(f"{address}/api/campaigns/paper/tell", json={"observation": 0.5})
+    httpx.post(f"{address}/api/campaigns/paper/tell", json={"observation": 0.5, "step": 1})
     page.goto("/#/c/paper")
     expect(page.get_by_role("heading", name="Query 2")).to_be_visible()
     page.emulate_media(media="print")

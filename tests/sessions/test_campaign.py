@@ -14,15 +14,13 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from torch import Generator, Tensor
 
 from cicpe.agents.base import Agent, Proposal
-from cicpe.agents.belief_agent import BeliefAgent
-from cicpe.agents.stop_rules import ConfidenceStop
 from cicpe.beliefs.network.belief import NetworkBelief
 from cicpe.beliefs.network.memories.recurrent import RecurrentConfig
 from cicpe.beliefs.network.network import NetworkConfig
 from cicpe.beliefs.network.query_rules import make_actor
 from cicpe.errors import InvalidInput, ModelError, SessionError
 from cicpe.problems.binary_search import BinarySearch
-from cicpe.sessions.campaign import Campaign
+from cicpe.sessions.campaign import Campaign, OtherQuery
 from cicpe.sessions.events import Corrected, Told, Undone, in_force, read_event
 from cicpe.sessions.session import Session
 from cicpe.sessions.skipping import APART
@@ -31,6 +29,7 @@ from cicpe.sessions.stores import Conflict, Store, open_store
 from cicpe.spaces import Box, Interval, Sphere
 from cicpe.training.config import TrainingConfig
 from cicpe.training.loop import build_network
+from stopping import stopping_at
 
 PROBLEM = BinarySearch(dim=2, noise=0.0)
 HORIZON = 8
@@ -49,8 +48,7 @@ CORE = make_core()
 
 
 def make_session(seed: int = 3, scale: float = 1.0, kappa: float = 2.0) -> Session:
-    stop = ConfidenceStop(lambda context: torch.full((len(context),), kappa))
-    agent = BeliefAgent(CORE, stop, 0.1, 0.1, scale)
+    agent = stopping_at(CORE, kappa, 0.1, query_spread=scale)
     space = PROBLEM.answer_space
     return Session(agent, PROBLEM.query_space, 2, [0.0], 0.1, 0.1, seed, answer_space=space, typical_queries=5.0)
 
@@ -462,6 +460,26 @@ def test_what_was_seen_is_what_is_answered(store: Store) -> None:
     assert stale.session.version == 3
 
 
+def test_a_value_may_name_its_query(store: Store) -> None:
+    one, two = begin(store), reopen(store)
+    asked = two.session.ask()
+    for wrong in ({"step": 2}, {"query": asked + 0.1}, {"step": 1, "query": -asked}):
+        with pytest.raises(OtherQuery, match="nothing was recorded"):
+            one.tell([1.0, 1.0], **wrong)  # type: ignore[arg-type]
+    with pytest.raises(InvalidInput, match="query"):
+        one.tell([1.0, 1.0], query=[1.0])
+    one.tell([1.0, 1.0], step=1, query=asked.round(5))
+    with pytest.raises(Conflict, match="version 1, not 0"):
+        two.tell([2.0, 2.0], step=1)
+    two.tell([2.0, 2.0], step=2)  # whoever decided had seen more than this object
+    with pytest.raises(OtherQuery, match="step = 2 is not the open query of campaign lab, which is 3"):
+        two.tell([2.0, 2.0], step=2)
+    with pytest.raises(OtherQuery):
+        two.skip("no", step=2)
+    two.skip("no", step=3)
+    assert [event.kind for event in reopen(store).session.log] == ["told", "told", "skipped"]
+
+
 def test_a_tell_with_a_key_is_made_once(store: Store) -> None:
     one = begin(store)
     one.tell([1.0, 1.0], key="monday")
@@ -496,6 +514,21 @@ def test_the_same_key_at_the_same_time(store: Store) -> None:
     two.tell([1.0, 1.0], key="k")
     assert two.session.version == 1
     assert two.export() == one.export()
+
+
+def test_a_twin_that_was_faster_is_no_conflict(store: Store) -> None:
+    """Sent twice at once: the second finds no key, then a newer version, which the first has just made."""
+    one, two = begin(store), reopen(store)
+    original = store.keyed
+    one.tell([1.0, 1.0], key="k", expected_version=0)
+    for named in ({"expected_version": 0}, {"step": 1}):
+        answers = iter([None])
+        store.keyed = lambda *words, answers=answers: next(answers, original(*words))  # type: ignore[method-assign, misc]
+        two.tell([1.0, 1.0], key="k", **named)  # type: ignore[arg-type]
+        two = reopen(store)
+    assert two.session.version == 1
+    with pytest.raises(Conflict):
+        two.tell([1.0, 1.0], key="other", expected_version=0)
 
 
 def test_a_store_that_fails_leaves_the_session_as_it_was(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:

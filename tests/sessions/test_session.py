@@ -12,20 +12,20 @@ from torch import Generator, Tensor
 import cicpe
 from cicpe.agents.base import Agent, Proposal
 from cicpe.agents.belief_agent import BeliefAgent
-from cicpe.agents.stop_rules import ConfidenceStop
 from cicpe.beliefs.network.belief import NetworkBelief
 from cicpe.beliefs.network.memories.recurrent import RecurrentConfig
 from cicpe.beliefs.network.network import NetworkConfig
 from cicpe.beliefs.network.query_rules import make_actor
 from cicpe.episodes.outcomes import run_episodes
 from cicpe.errors import InvalidInput, SessionError
-from cicpe.model.model import Model
+from cicpe.model import Model
 from cicpe.problems import Problem, TaskBatch
 from cicpe.problems.binary_search import BinarySearch
 from cicpe.sessions.session import Session
 from cicpe.spaces import Box
 from cicpe.training.config import TrainingConfig
 from cicpe.training.loop import build_network
+from stopping import stopping_at
 
 HORIZON = 8
 PROBLEM = BinarySearch(dim=2, noise=0.0)
@@ -38,8 +38,7 @@ def make_agent(kappa: float = 2.0, scale: float = 1.0, problem: Problem = PROBLE
     for head in network.critic.stop:
         head[-1].weight.mul_(20)  # type: ignore[operator, union-attr, index]
     actor = make_actor("ts", network.query_space, network.answer_space)
-    stop = ConfidenceStop(lambda context: torch.full((len(context),), kappa))
-    return BeliefAgent(NetworkBelief(network, actor, HORIZON), stop, 0.1, 0.1, scale)
+    return stopping_at(NetworkBelief(network, actor, HORIZON), kappa, 0.1, query_spread=scale)
 
 
 def make_session(seed: int = 0, **options: Any) -> Session:

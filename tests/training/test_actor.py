@@ -18,8 +18,9 @@ from cicpe.beliefs.network.network import Network, NetworkConfig
 from cicpe.beliefs.network.policy import ActorConfig, Policy, moments
 from cicpe.beliefs.network.query_rules import Aim, Learned, Search, make_actor
 from cicpe.calibration.thresholds import CalibrationRun
+from cicpe.episodes.table import RecordSettings
 from cicpe.errors import InvalidInput
-from cicpe.model.model import Model
+from cicpe.model import Model
 from cicpe.problems import Problem, TaskBatch
 from cicpe.problems.best_arm import BestArm
 from cicpe.problems.binary_search import BinarySearch
@@ -83,7 +84,9 @@ def first_queries(network: Network, actor: str, config: TrainingConfig) -> Tenso
 
 def accuracy(network: Network, actor: str, config: TrainingConfig, queries: int) -> float:
     chooser = make_actor(actor, network.query_space, network.answer_space, network, config.aim)  # type: ignore[arg-type]
-    records = CalibrationRun(NetworkBelief(network, chooser, queries), Lens(), (0.1,)).play(4000, seed=7, scale=0.0)
+    records = CalibrationRun(NetworkBelief(network, chooser, queries), Lens(), RecordSettings((0.1,))).play(
+        4000, seed=7
+    )
     return float((records.loss[0, :, queries] <= 0.1).float().mean())
 
 

@@ -14,7 +14,7 @@ from cicpe import files
 from cicpe.beliefs.network.memories.regression import RegressionConfig
 from cicpe.beliefs.network.network import NetworkConfig
 from cicpe.errors import CheckpointError
-from cicpe.model.model import Model
+from cicpe.model import Model
 from cicpe.problems import Problem, make_problem
 from cicpe.problems.ackley import Ackley
 from cicpe.problems.best_arm import BestArm

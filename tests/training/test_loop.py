@@ -5,8 +5,6 @@ import torch
 from torch import Generator, Tensor
 
 import cicpe
-from cicpe.agents.belief_agent import BeliefAgent
-from cicpe.agents.stop_rules import ConfidenceStop
 from cicpe.beliefs.network.belief import NetworkBelief
 from cicpe.beliefs.network.memories.recurrent import RecurrentConfig
 from cicpe.beliefs.network.network import Network, NetworkConfig
@@ -23,6 +21,7 @@ from cicpe.training.config import PrefixMixture, TrainingConfig
 from cicpe.training.loop import Losses, Trainer, build_network
 from cicpe.training.recipes import choose
 from cicpe.training.schedule import Budget
+from stopping import NEVER, stopping_at
 
 
 class Seen(Problem):
@@ -46,10 +45,9 @@ def success_after(
     network: Network, problem: Problem, queries: int, epsilon: float, actor: ActorName = "ts", scale: float = 0.0
 ) -> float:
     """Accuracy of an agent that always makes this many queries."""
-    never = ConfidenceStop(lambda context: torch.full((len(context),), 2.0))
     rule = make_actor(actor, network.query_space, network.answer_space, network)
-    agent = BeliefAgent(NetworkBelief(network, rule, queries), never, epsilon, epsilon, scale)
-    return evaluate_agent(agent, problem, epsilon, 0.1, episodes=2000, seed=0).accuracy
+    agent = stopping_at(NetworkBelief(network, rule, queries), NEVER, epsilon, query_spread=scale)
+    return evaluate_agent(agent, problem, epsilon, episodes=2000, seed=0).accuracy
 
 
 def untrained(problem: Problem, config: TrainingConfig) -> Network:

@@ -279,9 +279,9 @@ def test_the_cost_is_saved_and_a_recalibration_judges_the_bellman_rule_at_it(
     asked: list[tuple[float, float] | None] = []
     calibrate = cicpe.api.calibrate
 
-    def recorded(belief: Any, problem: Any, epsilon: Any, costs: Any = None, *rest: Any, **options: Any) -> Any:
-        asked.append(costs)
-        return calibrate(belief, problem, epsilon, costs, *rest, **options)
+    def recorded(belief: Any, problem: Any, request: Any) -> Any:
+        asked.append(request.plan.costs)
+        return calibrate(belief, problem, request)
 
     monkeypatch.setattr("cicpe.api.calibrate", recorded)
     object.__setattr__(model, "description", training_of(model, Seen()))

@@ -12,12 +12,12 @@ import pytest
 from scipy.stats import binom
 
 import cicpe
-from cicpe.calibration.table import Calibration, Cell
+from cicpe.calibration.table import Calibration, ThresholdCell
 from cicpe.certification.certificate import LEDGER, append_certificate
 from cicpe.cli import zoo_verify
 from cicpe.cli.main import main
 from cicpe.data.places import DataError
-from cicpe.model.model import Model
+from cicpe.model import Model
 
 
 @pytest.fixture(scope="module")
@@ -68,10 +68,10 @@ def test_the_table_names_the_failure(folder: Path, copy: Path, capsys: pytest.Ca
 
 def reckless(model: Model) -> Model:
     """It stops at once, whatever its confidence, and says that this is reliable at delta 0.1."""
-    table = ((((Cell(0.0, 0.95, 0.0)),),),)
+    table = ((((ThresholdCell(0.0, 0.95, 0.0)),),),)
     calibration = Calibration(
-        episodes=1, seed=0, alpha=0.05, scale=0.0, epsilons=(0.5,), deltas=(0.1,), knots=(0.1,), confidence=table,
-        bellman=table,
+        episodes=1, seed=0, alpha=0.05, query_spread=0.0, epsilons=(0.5,), deltas=(0.1,), context_knots=((0.1,),),
+        rules={"confidence": table, "bellman": table},
     )  # fmt: skip
     return dataclasses.replace(model, calibration=calibration)
 
@@ -89,7 +89,7 @@ def test_a_broken_promise_is_found(verify: Verify, copy: Path) -> None:
 
 def test_a_model_that_promises_nothing_fails(verify: Verify, copy: Path) -> None:
     model = reckless(cicpe.load(copy))
-    nothing = model.calibration.model_copy(update={"confidence": (((None,),),)})
+    nothing = model.calibration.model_copy(update={"rules": {"confidence": (((None,),),)}})
     dataclasses.replace(model, calibration=nothing).save(copy)
     code, (found,) = verify(copy)
     assert code == 1
@@ -159,6 +159,6 @@ def test_missing_data_are_not_the_models_fault(verify: Verify, folder: Path, mon
 
 def test_bad_input_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["zoo", "verify", "nothing-9d"]) == 2
-    assert "model = 'nothing-9d'" in capsys.readouterr().err
+    assert "model must be" in capsys.readouterr().err
     assert main(["zoo", "verify", "--episodes", "0"]) == 2
-    assert "episodes = 0" in capsys.readouterr().err
+    assert "episodes must be" in capsys.readouterr().err

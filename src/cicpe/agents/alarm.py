@@ -16,15 +16,10 @@ from jaxtyping import Float
 from pydantic import Field, model_validator
 from torch import Tensor, nn
 
-from cicpe.beliefs.base import Belief
-from cicpe.beliefs.functions.belief import FunctionBelief
-from cicpe.beliefs.functions.predictor import FunctionPredictor
-from cicpe.beliefs.network.belief import NetworkBelief
-from cicpe.beliefs.network.prediction import NetworkPredictor, PredictionConfig, PredictionHead
-from cicpe.beliefs.particles.belief import ParticleBelief
-from cicpe.beliefs.particles.predictor import ParticlePredictor
+from cicpe.beliefs.network.prediction import PredictionConfig, PredictionHead
 from cicpe.beliefs.predictors import ObservationPredictor, Surprise
 from cicpe.config import Config
+from cicpe.problems.context import ContextGrid
 
 InPrior = Literal["yes", "doubtful", "no", "unknown"]
 DOUBTFUL, NO = 0.05, 0.01
@@ -47,16 +42,16 @@ def in_prior(p_value: float | None) -> InPrior:
 class AlarmConfig(Config):
     """How an alarm was made: the content of ``alarm.json``."""
 
-    foresight: PredictionConfig | None
-    """The head's sizes; None for particles, which predict by themselves."""
+    prediction: PredictionConfig | None
+    """The head's sizes; None for beliefs that predict by themselves."""
     inputs: int = Field(ge=0)
     """Of the detector; zero if there is none."""
     hidden: int = 32
     """Hidden units of the detector."""
-    knots: tuple[float, ...] = Field(min_length=1)
-    """Values of the first context at which prior episodes were ranked; one where there is no context."""
+    context_knots: tuple[tuple[float, ...], ...]
+    """Values of each context at which prior episodes were ranked; their combinations are the points."""
     ranked: int = Field(ge=1)
-    """How many of them at each."""
+    """How many of them at each point."""
     horizon: int = Field(ge=1)
     entries: int = Field(ge=1)
     """Numbers of an observation."""
@@ -64,11 +59,26 @@ class AlarmConfig(Config):
     """Prior episodes for the statistics' quantiles."""
     seed: int
 
+    @model_validator(mode="before")
+    @classmethod
+    def _migrate(cls, data: Any) -> Any:
+        """Reads what the first format called ``foresight`` and ``knots``."""
+        if not isinstance(data, dict) or "knots" not in data:
+            return data
+        data = dict(data)
+        return {"prediction": data.pop("foresight", None), "context_knots": (data.pop("knots"),), **data}
+
+    @property
+    def grid(self) -> ContextGrid:
+        """The contexts at which prior episodes were ranked."""
+        return ContextGrid(self.context_knots)
+
     @model_validator(mode="after")
     def _sizes(self) -> "AlarmConfig":
-        if list(self.knots) != sorted(self.knots):
-            raise ValueError(f"knots = {self.knots}: needs numbers that rise")
-        sees = self.foresight
+        for values in self.context_knots:
+            if not values or list(values) != sorted(values):
+                raise ValueError(f"context_knots must be numbers that rise; got {values}")
+        sees = self.prediction
         inputs = 0 if sees is None else sees.features + 2 * sees.entries // sees.channels
         if self.inputs != inputs or (sees is not None and sees.entries != self.entries):
             raise ValueError(f"inputs = {self.inputs}, entries = {self.entries}: not what the head gives ({inputs})")
@@ -120,14 +130,14 @@ class AlarmTables(nn.Module):
 
     def __init__(self, config: AlarmConfig) -> None:
         super().__init__()
-        self.head = None if config.foresight is None else PredictionHead(config.foresight)
+        self.head = None if config.prediction is None else PredictionHead(config.prediction)
         self.detector = Detector(config.inputs, config.hidden) if config.inputs else None
         self.register_buffer("quantiles_TSJ", torch.zeros(config.horizon, STATISTICS, len(TAILS)))
-        self.register_buffer("lowest_KR", torch.zeros(len(config.knots), config.ranked))
+        self.register_buffer("lowest_KR", torch.zeros(len(config.grid), config.ranked))
         self.quantiles_TSJ: Tensor
         """Upper quantiles of each statistic after every number of observations."""
         self.lowest_KR: Tensor
-        """The smallest log tail probabilities of prior episodes, sorted, for every knot."""
+        """The smallest log tail probabilities of prior episodes, sorted, for every point."""
 
 
 @final
@@ -142,7 +152,7 @@ class Alarm:
     @property
     def channels(self) -> int:
         """How many parts of a history are looked at alike."""
-        return 1 if self.config.foresight is None else self.config.foresight.channels
+        return 1 if self.config.prediction is None else self.config.prediction.channels
 
     def begin(self, context: Float[Tensor, "batch context"]) -> AlarmState:
         """Nothing seen yet."""
@@ -189,17 +199,14 @@ class Alarm:
         return log_tail(self.tables.quantiles_TSJ[time], self.statistics(alarm_state))
 
     def p_value(self, alarm_state: AlarmState) -> Float[Tensor, " batch"]:
-        """(1 + prior episodes that were ever as odd) / (1 + all of them), at the less alarming neighbour knot."""
-        knots = torch.tensor(self.config.knots)
-        below = above = torch.zeros(len(alarm_state.time), dtype=torch.long)
-        if alarm_state.context.shape[-1] and len(knots) > 1:
-            value, slack = alarm_state.context[:, 0].contiguous(), 1e-4 * (knots[-1] - knots[0])
-            below = (torch.searchsorted(knots, value + slack, right=True) - 1).clamp(0, len(knots) - 1)
-            above = torch.searchsorted(knots, value - slack).clamp(0, len(knots) - 1)
-        ranked = self.tables.lowest_KR
-        lowest = alarm_state.lowest[:, None].contiguous()
-        odder = [torch.searchsorted(ranked[knot].contiguous(), lowest, right=True)[:, 0] for knot in (below, above)]
-        return (1 + torch.maximum(*odder)) / (1 + ranked.shape[1])
+        """(1 + prior episodes that were ever as odd) / (1 + all of them), at the least alarming point nearby."""
+        point_BK = self.config.grid.corners(alarm_state.context).point
+        ranked_KR, lowest = self.tables.lowest_KR, alarm_state.lowest[:, None].contiguous()
+        odder = [
+            torch.searchsorted(ranked_KR[point_B].contiguous(), lowest, right=True)[:, 0]
+            for point_B in point_BK.unbind(dim=1)
+        ]
+        return (1 + torch.stack(odder).amax(dim=0)) / (1 + ranked_KR.shape[1])
 
 
 def detector_inputs(surprise: Surprise, features_BWF: Tensor) -> Float[Tensor, "*batch witness inputs"]:
@@ -221,14 +228,3 @@ def log_tail(quantiles: Float[Tensor, "*batch tail"], value: Float[Tensor, "*bat
     share = (value - left) / span
     step = tails[1] - tails[0]
     return (tails[0] + step * (cell[..., 0] + share)).clamp(-40.0, 0.0)
-
-
-def make_alarm(config: AlarmConfig, tables: AlarmTables, belief: Belief) -> Alarm:
-    """The alarm of a core."""
-    if isinstance(belief, ParticleBelief):
-        return Alarm(config, tables, ParticlePredictor(belief))
-    if isinstance(belief, FunctionBelief):
-        return Alarm(config, tables, FunctionPredictor(belief))
-    assert isinstance(belief, NetworkBelief)
-    assert tables.head is not None
-    return Alarm(config, tables, NetworkPredictor(belief.network, tables.head))

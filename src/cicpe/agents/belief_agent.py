@@ -1,9 +1,4 @@
-"""What is trained (or needs no training), and the agent that it becomes for one epsilon.
-
-A core turns histories into queries, recommendations and confidences, for any epsilon. Its queries do not
-depend on epsilon: one recorded episode therefore says what would have happened at all of them, and one
-calibration serves all. With a stop rule it is an agent.
-"""
+"""A belief with a stop rule: the agent for one epsilon and delta."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,7 +10,7 @@ from torch import Generator, Tensor
 
 from cicpe.agents.alarm import Alarm, AlarmState
 from cicpe.agents.base import Agent, Proposal
-from cicpe.agents.stop_rules import StopRule
+from cicpe.agents.stop_rules import StopRule, Threshold
 from cicpe.beliefs.base import EDGE, Belief
 
 PlattByContext = Callable[[Float[Tensor, "batch context"]], tuple[Tensor, Tensor]]
@@ -23,27 +18,31 @@ PlattByContext = Callable[[Float[Tensor, "batch context"]], tuple[Tensor, Tensor
 
 
 class BeliefAgentState(NamedTuple):
-    """The core's state, every episode's calibrated threshold, and what the alarm has seen of it."""
+    """The belief's state, every episode's calibrated threshold, and what the alarm has seen of it."""
 
     belief: Any
     threshold: Float[Tensor, " batch"]
-    alarm_state: AlarmState | None
+    alarm: AlarmState | None
     platt: tuple[Tensor, Tensor] | None = None
 
 
 @final
 @dataclass(frozen=True)
 class BeliefAgent(Agent):
-    """Queries and recommends as its core does, and stops by its stop rule."""
+    """Queries and recommends as its belief does, and stops by its stop rule."""
 
     belief: Belief
     stop_rule: StopRule
+    threshold: Threshold
+    """Where the rule stops, in each episode's context."""
     epsilon: float
     """What the confidence is about."""
     stop_epsilon: float
     """The calibrated epsilon, not above the other, that stop and recommendation go by."""
-    scale: float = 0.0
+    query_spread: float = 0.0
     """Spread of the queries about the posterior mean: 0 greedy, 1 as sampled."""
+    minimum_time: int = 0
+    """Queries before a rule that values queries may stop."""
     alarm: Alarm | None = None
     """Follows whether histories look like the prior's."""
     platt: PlattByContext | None = None
@@ -58,17 +57,19 @@ class BeliefAgent(Agent):
         return self.belief.most_at_once
 
     def begin(self, context: Float[Tensor, "batch context"]) -> BeliefAgentState:
-        alarm_state = None if self.alarm is None else self.alarm.begin(context)
+        alarm = None if self.alarm is None else self.alarm.begin(context)
         platt = None if self.platt is None else self.platt(context)
-        return BeliefAgentState(self.belief.begin(context), self.stop_rule.threshold(context), alarm_state, platt)
+        return BeliefAgentState(self.belief.begin(context), self.threshold(context), alarm, platt)
 
     def propose(self, state: BeliefAgentState, rng: Generator) -> Proposal:
         both = (self.stop_epsilon,) if self.epsilon == self.stop_epsilon else (self.stop_epsilon, self.epsilon)
-        bellman = self.stop_rule.needs_continue_value
-        assessment = self.belief.assess(state.belief, both, rng, self.scale, (state.threshold,) if bellman else ())
+        valued = self.stop_rule.uses_cost
+        costs = (state.threshold,) if valued else ()
+        assessment = self.belief.assess(state.belief, both, rng, self.query_spread, costs)
+        view = assessment.view(0, 0 if valued else None, self.minimum_time)
         return Proposal(
             query=assessment.query,
-            stop=self.stop_rule.decide(assessment.view(0, 0 if bellman else None), state.threshold),
+            stop=self.stop_rule.would_stop(view, state.threshold),
             recommendation=assessment.recommendation[0],
             confidence=calibrated_confidence(assessment.confidence[-1], state.platt),
             std=assessment.std,
@@ -80,22 +81,22 @@ class BeliefAgent(Agent):
         query: Float[Tensor, "batch query"],
         observation: Float[Tensor, "batch observation"],
     ) -> BeliefAgentState:
-        alarm_state = state.alarm_state
-        if self.alarm is not None and alarm_state is not None:
-            alarm_state = self.alarm.observe(alarm_state, state.belief, query, observation)
-        return state._replace(belief=self.belief.observe(state.belief, query, observation), alarm_state=alarm_state)
+        alarm = state.alarm
+        if self.alarm is not None and alarm is not None:
+            alarm = self.alarm.observe(alarm, state.belief, query, observation)
+        return state._replace(belief=self.belief.observe(state.belief, query, observation), alarm=alarm)
 
     def shown_threshold(self, context: Float[Tensor, "batch context"]) -> Float[Tensor, " batch"]:
         """The confidence, as it is shown, at which the confidence rule stops."""
-        return calibrated_confidence(
-            self.stop_rule.threshold(context), None if self.platt is None else self.platt(context)
-        )
+        return calibrated_confidence(self.threshold(context), None if self.platt is None else self.platt(context))
 
     def p_value(self, state: BeliefAgentState) -> Float[Tensor, " batch"] | None:
-        return None if self.alarm is None or state.alarm_state is None else self.alarm.p_value(state.alarm_state)
+        return None if self.alarm is None or state.alarm is None else self.alarm.p_value(state.alarm)
 
 
-def calibrated_confidence(confidence: Tensor, platt: tuple[Tensor, Tensor] | None) -> Tensor:
+def calibrated_confidence(
+    confidence: Float[Tensor, " batch"], platt: tuple[Tensor, Tensor] | None
+) -> Float[Tensor, " batch"]:
     """Confidence as it is shown: its log-odds corrected by a slope and an intercept for each episode."""
     if platt is None:
         return confidence

@@ -1,54 +1,162 @@
-"""Stop rules: when an agent has seen enough."""
+"""Stop rules: when an agent has seen enough.
+
+A rule is a value in ``STOP_RULES``: it says which thresholds there are, from the safest down, and which episodes end
+at one of them. Calibration, deployment, certificates and the command line know rules by their names only, so a new one
+is written here and added to the registry.
+"""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import final
+from typing import Protocol, final, runtime_checkable
 
-from jaxtyping import Bool, Float
+import torch
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from cicpe.beliefs.base import StopView
+from cicpe.errors import InvalidInput
+from cicpe.statistics import log_grid
 
 Threshold = Callable[[Float[Tensor, "batch context"]], Float[Tensor, " batch"]]
-"""A calibrated threshold (confidence or cost) for each episode's context."""
+"""A calibrated threshold for each episode's context."""
+N_COSTS = 9
+"""How many costs a rule that values queries is tried at."""
+
+
+@runtime_checkable
+class RecordedEpisodes(Protocol):
+    """Episodes that were played past every stop; ``cicpe.episodes.table.EpisodeTable`` is one."""
+
+    @property
+    def confidence(self) -> Float[Tensor, "epsilon episode prefix"]:
+        """At every prefix."""
+
+    @property
+    def stops(self) -> Mapping[str, Bool[Tensor, "epsilon threshold episode prefix"]]:
+        """Where rules that value queries would stop, by their names."""
+
+    def view(self, epsilon: int) -> StopView:
+        """What a rule that does not value queries sees at every prefix."""
 
 
 class StopRule(ABC):
-    """Decides from the critic's values; ``threshold`` gives kappa (confidence) or c (bellman) per episode."""
+    """Ends episodes by what is believed of them, at a threshold that calibration chooses."""
 
-    threshold: Threshold
-    needs_continue_value: bool
+    name: str
+    uses_cost: bool = False
+    """Whether a threshold is the cost of a query, at which the belief has to value going on."""
 
     @abstractmethod
-    def decide(self, view: StopView, threshold: Float[Tensor, " batch"]) -> Bool[Tensor, " batch"]:
+    def thresholds(self, costs: tuple[float, float] | None) -> Float[Tensor, " threshold"]:
+        """The thresholds to choose from, from the safest down.
+
+        Args:
+            costs: The range of costs that the belief knows; None where it does not value queries.
+        """
+
+    @abstractmethod
+    def would_stop(self, view: StopView, threshold: Tensor) -> Bool[Tensor, "*batch"]:
         """Which episodes end now."""
 
+    @abstractmethod
+    def safer(self, thresholds: Float[Tensor, "batch corner"]) -> Float[Tensor, " batch"]:
+        """The safest of several thresholds."""
+
+    def stop_times(
+        self, table: RecordedEpisodes, epsilon: int, thresholds: Float[Tensor, " threshold"]
+    ) -> list[Int[Tensor, " episode"]]:
+        """When each recorded episode would have stopped, for every threshold; at its last prefix where never.
+
+        Args:
+            table: Episodes that were played past every stop.
+            epsilon: Which of the table's epsilons, by its position.
+            thresholds: As ``thresholds`` gives them.
+        """
+        if self.uses_cost:
+            return [first_true(table.stops[self.name][epsilon, k]) for k in range(len(thresholds))]
+        return [first_true(self.would_stop(table.view(epsilon), threshold)) for threshold in thresholds]
+
 
 @final
 @dataclass(frozen=True)
-class ConfidenceStop(StopRule):
-    """Stop once the predicted success probability reaches kappa."""
+class ConfidenceRule(StopRule):
+    """Stop once the predicted probability of success reaches the threshold."""
 
-    threshold: Threshold
-    needs_continue_value: bool = False
+    name: str = "confidence"
 
-    def decide(self, view: StopView, threshold: Float[Tensor, " batch"]) -> Bool[Tensor, " batch"]:
+    def thresholds(self, costs: tuple[float, float] | None) -> Float[Tensor, " threshold"]:
+        return torch.sigmoid(torch.linspace(8.0, -1.0, 361))
+
+    def would_stop(self, view: StopView, threshold: Tensor) -> Bool[Tensor, "*batch"]:
         return view.confidence >= threshold
 
+    def safer(self, thresholds: Float[Tensor, "batch corner"]) -> Float[Tensor, " batch"]:
+        return thresholds.amax(dim=-1)
+
+    def stop_times(
+        self, table: RecordedEpisodes, epsilon: int, thresholds: Float[Tensor, " threshold"]
+    ) -> list[Int[Tensor, " episode"]]:
+        return first_passages(table.confidence[epsilon], thresholds)
+
 
 @final
 @dataclass(frozen=True)
-class BellmanStop(StopRule):
-    """Stop once Q(h, stop) >= Q(h, a), both by the twin minimum, at cost c and after ``minimum_time`` queries.
+class BellmanRule(StopRule):
+    """Stop once Q(h, stop) >= Q(h, a), both by the twin minimum, at the cost that is the threshold.
 
-    At a high cost the Bellman optimum is to give up at once; the gate keeps that from happening before
-    the history can say anything.
+    At a high cost the Bellman optimum is to give up at once; the minimum time keeps that from happening before the
+    history can say anything.
     """
 
-    threshold: Threshold
-    minimum_time: int = 1
-    needs_continue_value: bool = True
+    name: str = "bellman"
+    uses_cost: bool = True
 
-    def decide(self, view: StopView, threshold: Float[Tensor, " batch"]) -> Bool[Tensor, " batch"]:
-        return (view.stop_value >= view.continue_value) & (view.time >= self.minimum_time)
+    def thresholds(self, costs: tuple[float, float] | None) -> Float[Tensor, " threshold"]:
+        if costs is None:
+            raise InvalidInput("stop", self.name, "a rule that this belief supports: it does not value queries")
+        return torch.tensor(log_grid(*costs, N_COSTS))
+
+    def would_stop(self, view: StopView, threshold: Tensor) -> Bool[Tensor, "*batch"]:
+        return (view.stop_value >= view.continue_value) & (view.time >= view.minimum_time)
+
+    def safer(self, thresholds: Float[Tensor, "batch corner"]) -> Float[Tensor, " batch"]:
+        return thresholds.amin(dim=-1)
+
+
+STOP_RULES: dict[str, StopRule] = {rule.name: rule for rule in (ConfidenceRule(), BellmanRule(), BellmanRule("shaped"))}
+"""By name. ``shaped`` is the Bellman rule of a critic that values a query by what it gains over stopping now."""
+
+
+def stop_rule(name: str) -> StopRule:
+    """The rule of that name, refused where there is none."""
+    if name not in STOP_RULES:
+        raise InvalidInput("stop", name, f"one of {', '.join(STOP_RULES)}")
+    return STOP_RULES[name]
+
+
+def rules_for(cost_rule: str | None) -> list[StopRule]:
+    """The rules that a belief supports: all that do not value queries, and the one for which it values them.
+
+    Args:
+        cost_rule: The belief's ``cost_rule``.
+
+    Returns:
+        The rules, in the order of the registry.
+    """
+    return [rule for rule in STOP_RULES.values() if not rule.uses_cost or rule.name == cost_rule]
+
+
+def first_true(hit: Bool[Tensor, "episode prefix"]) -> Int[Tensor, " episode"]:
+    """The first prefix at which a row is true; the last prefix where none is."""
+    return torch.where(hit.any(dim=1), hit.int().argmax(dim=1), hit.shape[1] - 1)
+
+
+def first_passages(
+    score: Float[Tensor, "episode prefix"], thresholds: Float[Tensor, " threshold"]
+) -> list[Int[Tensor, " episode"]]:
+    """For every threshold, the first prefix at which a row reaches it; the last prefix where none does."""
+    # The running maximum makes one binary search do for each episode.
+    highest = score.cummax(dim=1).values.contiguous()
+    first = torch.searchsorted(highest, thresholds.expand(len(score), -1).contiguous())
+    return list(first.clamp_max(score.shape[1] - 1).T)

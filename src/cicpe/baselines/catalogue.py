@@ -5,17 +5,18 @@ from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 import torch
+from torch import Tensor
 
 from cicpe.agents.base import Agent
 from cicpe.agents.belief_agent import BeliefAgent
-from cicpe.agents.stop_rules import ConfidenceStop
+from cicpe.agents.stop_rules import STOP_RULES
 from cicpe.baselines.gp_ucb import GPUCB
 from cicpe.baselines.max_value import UniformBins, UniformTop
 from cicpe.baselines.optuna_agents import OptunaAgent
 from cicpe.baselines.references.conjugate import ConjugateRegression
 from cicpe.baselines.references.gp_grid import GPGrid
 from cicpe.baselines.references.gp_peak import GPPeak
-from cicpe.baselines.references.grid import GridPosterior
+from cicpe.baselines.references.grid import GridReference
 from cicpe.baselines.regret_bounds import RegretBounds
 from cicpe.baselines.tbal import TBAL, plan_for
 from cicpe.baselines.track_and_stop import TrackAndStop
@@ -29,7 +30,7 @@ PLAYABLE = 100_000
 """The most queries of an episode that are played one by one."""
 
 
-class Setting(NamedTuple):
+class ComparisonSetting(NamedTuple):
     """What a method is made for."""
 
     problem: Problem
@@ -47,7 +48,7 @@ class Setting(NamedTuple):
 class Method(NamedTuple):
     """How to make an agent, and how to compare it."""
 
-    make: Callable[[Setting], Agent]
+    make: Callable[[ComparisonSetting], Agent]
     published: str | None = None
     """Its name in the paper's tables."""
     tasks: int | None = None
@@ -56,26 +57,30 @@ class Method(NamedTuple):
     """Held-out tasks that its threshold is chosen on; 0 where it stops by its own rule."""
 
 
-def _tbal(setting: Setting) -> Agent:
+def _tbal(setting: ComparisonSetting) -> Agent:
     plan = plan_for(setting.problem, setting.epsilon, setting.delta)
     if plan.queries > PLAYABLE:
-        allowed = f"a plan of at most {PLAYABLE:,} queries; this one has {plan.queries:.2g}"
+        allowed = f"large enough for a plan of at most {PLAYABLE:,} queries; this one has {plan.queries:.2g}"
         raise InvalidInput("epsilon", setting.epsilon, allowed)
     return TBAL(plan)
 
 
-def _argmax(setting: Setting) -> Agent:
+def _argmax(setting: ComparisonSetting) -> Agent:
     if not isinstance(setting.problem, GPArgmax):
         raise InvalidInput("problem", type(setting.problem).__name__, "gp_argmax")
     return GPPeak(setting.problem, setting.epsilon, setting.limit)
 
 
-def _particles(setting: Setting) -> Agent:
+def _never(context: Tensor) -> Tensor:
+    """A threshold that no confidence reaches."""
+    return torch.full((len(context),), math.inf)
+
+
+def _particles(setting: ComparisonSetting) -> Agent:
     if isinstance(setting.problem, BinarySearch):
-        raise InvalidInput("problem", "binary-search", "a problem without a closed-form posterior")
+        raise InvalidInput("problem", "binary-search", "one without a closed-form posterior")
     belief = ParticleBelief(setting.problem, min(setting.limit, 2 * setting.budget), aim=setting.epsilon)
-    never = ConfidenceStop(lambda context: torch.full((len(context),), math.inf))
-    return BeliefAgent(belief, never, setting.epsilon, setting.epsilon)
+    return BeliefAgent(belief, STOP_RULES["confidence"], _never, setting.epsilon, setting.epsilon)
 
 
 METHODS: Mapping[str, Method] = {
@@ -91,8 +96,8 @@ METHODS: Mapping[str, Method] = {
     ),
     "t-bal": Method(_tbal),
     "regret-bounds": Method(lambda s: RegretBounds(s.problem, s.epsilon, s.delta, s.limit), tasks=20),
-    "reference-grid": Method(lambda s: GridPosterior(s.problem, s.epsilon, s.limit), calibration=1000),
-    "reference-grid-mean": Method(lambda s: GridPosterior(s.problem, s.epsilon, s.limit, "mean"), calibration=1000),
+    "reference-grid": Method(lambda s: GridReference(s.problem, s.epsilon, s.limit), calibration=1000),
+    "reference-grid-mean": Method(lambda s: GridReference(s.problem, s.epsilon, s.limit, "mean"), calibration=1000),
     "reference-conjugate": Method(lambda s: ConjugateRegression(s.problem, s.epsilon, s.limit), calibration=1000),
     "reference-gp": Method(lambda s: GPGrid(s.problem, s.epsilon, s.limit), tasks=500, calibration=500),
     "reference-argmax": Method(_argmax, tasks=100, calibration=100),

@@ -1,18 +1,31 @@
-"""One Gaussian process an episode through BoTorch: Matern kernel, hyperparameters fitted anew at every step."""
+"""One Gaussian process per episode through BoTorch: Matern kernel, hyperparameters fitted anew at every step."""
 
 import warnings
 from typing import Any
 
 import torch
 from jaxtyping import Float
-from torch import Tensor
+from torch import Generator, Tensor
 
 from cicpe.baselines.base import History, extra
 from cicpe.spaces import Space
 
+RESOLUTION = 2**30
+"""Parts of an axis that a Sobol sequence tells apart."""
+
 
 def fit_gp(history: History, episode: int, space: Space, sign: int) -> Any:
-    """A BoTorch model of ``sign`` times the observation, over the unit cube, for one episode of a batch."""
+    """A Gaussian process for one episode of a batch, its hyperparameters fitted by BoTorch.
+
+    Args:
+        history: Of the whole batch.
+        episode: Which row of it.
+        space: Of the queries.
+        sign: 1 where larger observations are better, -1 where smaller ones are.
+
+    Returns:
+        A BoTorch model of ``sign`` times the observation, over the unit cube.
+    """
     models, fit, mll = extra("botorch.models"), extra("botorch.fit"), extra("gpytorch.mlls")
     modules, transforms = extra("botorch.models.utils.gpytorch_modules"), extra("botorch.models.transforms.outcome")
     place = to_cube(space, history.query_BTQ[episode])
@@ -40,8 +53,26 @@ def from_cube(space: Space, cube: Float[Tensor, "*batch dim"]) -> Float[Tensor, 
     return space.project(space.from_unit((2 * cube - 1).float()))
 
 
-def sobol(space: Space, n: int, seed: int) -> Float[Tensor, "n dim"]:
-    """A scrambled Sobol design in the unit cube."""
+def design_point(history: History, space: Space, rng: Generator) -> Float[Tensor, "batch dim"]:
+    """The next point of every episode's Sobol design: one scrambled sequence per episode.
+
+    An agent keeps no seed from step to step, so the sequence is scrambled by what the history holds. The first query
+    x_0 is uniform, and the others are a digital shift of the Sobol points s_t by it, x_t = x_0 XOR s_t, bit by bit
+    (s_0 = 0). That leaves the sequence as even as it was: of the first 2^m points, each of 2^m equal parts of an axis
+    holds one.
+
+    Args:
+        history: Of a batch of episodes.
+        space: Of the queries.
+        rng: Draws the first queries.
+
+    Returns:
+        Points in the unit cube, ``batch x dim``.
+    """
+    if history.steps == 0:
+        return torch.rand((len(history.query_BTQ), space.dim), generator=rng, dtype=torch.float64)
     engine: Any = torch.quasirandom.SobolEngine
-    points: Tensor = engine(space.dim, scramble=True, seed=seed).draw(n, dtype=torch.float64)
-    return points
+    sequence: Tensor = engine(space.dim, scramble=False).draw(history.steps + 1, dtype=torch.float64)
+    first = (to_cube(space, history.query_BTQ[:, 0]) * RESOLUTION).long().clamp(0, RESOLUTION - 1)
+    shifted: Tensor = first ^ (sequence[-1] * RESOLUTION).long()
+    return (shifted.double() + 0.5) / RESOLUTION

@@ -1,6 +1,6 @@
 """GP-UCB through BoTorch, for a fixed budget."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import final
 
 import torch
@@ -9,22 +9,20 @@ from torch import Generator, Tensor
 from cicpe.agents.base import Proposal
 from cicpe.baselines.base import (
     History,
-    HistoryAgent,
+    Optimiser,
     best_observed,
     extra,
     fixed_budget_proposal,
     middle,
-    require_box,
-    require_orientation,
     seeds,
 )
-from cicpe.baselines.gp_model import fit_gp, from_cube, sobol
+from cicpe.baselines.gp_model import design_point, fit_gp, from_cube
 from cicpe.problems import Problem
 
 
 @final
 @dataclass(frozen=True)
-class GPUCB(HistoryAgent):
+class GPUCB(Optimiser):
     """Queries argmax of mean + sqrt(beta) std; recommends the best query it saw."""
 
     problem: Problem
@@ -37,11 +35,9 @@ class GPUCB(HistoryAgent):
     """Starts of the search for the next query."""
     raw_samples: int = 64
     """Points that the starts are picked from."""
-    sign: int = field(init=False)
 
     def __post_init__(self) -> None:
-        require_box(self.problem)
-        object.__setattr__(self, "sign", require_orientation(self.problem))
+        super().__post_init__()
         extra("botorch")
 
     def propose(self, state: History, rng: Generator) -> Proposal:
@@ -49,14 +45,14 @@ class GPUCB(HistoryAgent):
         space, batch = self.problem.query_space, len(best)
         if state.steps >= self.horizon:
             return fixed_budget_proposal(middle(space, batch), best, done=True)
+        if state.steps < self.initial:
+            return fixed_budget_proposal(from_cube(space, design_point(state, space, rng)), best, done=False)
         cube = torch.stack([self._next(state, row, seed) for row, seed in enumerate(seeds(batch, rng))])
         return fixed_budget_proposal(from_cube(space, cube), best, done=False)
 
     def _next(self, history: History, episode: int, seed: int) -> Tensor:
         """The next query of one episode, in the unit cube."""
         space = self.problem.query_space
-        if history.steps < self.initial:
-            return sobol(space, 1, seed)[0]
         model = fit_gp(history, episode, space, self.sign)
         acquisition = extra("botorch.acquisition").UpperConfidenceBound(model, beta=self.beta)
         bounds = torch.tensor([[0.0] * space.dim, [1.0] * space.dim], dtype=torch.float64)
@@ -64,5 +60,5 @@ class GPUCB(HistoryAgent):
             point, _ = extra("botorch.optim").optimize_acqf(
                 acquisition, bounds, q=1, num_restarts=self.restarts, raw_samples=self.raw_samples
             )
-        found: Tensor = point[0].detach()
-        return found
+        query: Tensor = point[0].detach()
+        return query

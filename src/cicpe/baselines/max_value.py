@@ -1,7 +1,7 @@
 """Estimates of the largest value without a model: uniform bins and the top 5 % of uniform queries."""
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import final
 
 import torch
@@ -9,14 +9,7 @@ from jaxtyping import Float
 from torch import Generator, Tensor
 
 from cicpe.agents.base import Proposal
-from cicpe.baselines.base import (
-    History,
-    HistoryAgent,
-    fixed_budget_proposal,
-    middle,
-    require_box,
-    require_orientation,
-)
+from cicpe.baselines.base import History, Optimiser, fixed_budget_proposal, middle
 from cicpe.errors import InvalidInput
 from cicpe.problems import Problem
 
@@ -24,16 +17,14 @@ TOP = 0.05
 """Share of the observations whose mean is reported."""
 
 
-def _require_value(problem: Problem) -> int:
+def _require_value(problem: Problem) -> None:
     if problem.answer_space.dim != 1 or problem.answer_space == problem.query_space:
-        raise InvalidInput("problem", type(problem).__name__, "a problem whose answer is the best value")
-    require_box(problem)
-    return require_orientation(problem)
+        raise InvalidInput("problem", type(problem).__name__, "one whose answer is the best value")
 
 
 @final
 @dataclass(frozen=True)
-class UniformBins(HistoryAgent):
+class UniformBins(Optimiser):
     """Queries uniformly within ceil(sqrt(budget)) bins in turn; reports the best bin average.
 
     In more than one dimension the bins are a grid with as many of them, or a few more.
@@ -42,10 +33,10 @@ class UniformBins(HistoryAgent):
     problem: Problem
     horizon: int
     """The budget."""
-    sign: int = field(init=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "sign", _require_value(self.problem))
+        _require_value(self.problem)
+        super().__post_init__()
 
     @property
     def side(self) -> int:
@@ -72,16 +63,16 @@ class UniformBins(HistoryAgent):
 
 @final
 @dataclass(frozen=True)
-class UniformTop(HistoryAgent):
+class UniformTop(Optimiser):
     """Queries uniformly; reports the mean of the best 5 % of the observations, at least one."""
 
     problem: Problem
     horizon: int
     """The budget."""
-    sign: int = field(init=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "sign", _require_value(self.problem))
+        _require_value(self.problem)
+        super().__post_init__()
 
     def propose(self, state: History, rng: Generator) -> Proposal:
         batch = len(state.query_BTQ)

@@ -1,4 +1,4 @@
-"""TPE, CMA-ES and GP with log expected improvement, through Optuna's ask and tell: one study an episode."""
+"""TPE, CMA-ES and GP with log expected improvement, through Optuna's ask and tell: one study per episode."""
 
 import warnings
 from dataclasses import dataclass, field
@@ -21,10 +21,13 @@ from cicpe.baselines.base import (
     require_orientation,
     seeds,
 )
+from cicpe.errors import InvalidInput
 from cicpe.problems import Problem
 
 SamplerName = Literal["tpe", "cma-es", "gp-logei"]
 SAMPLERS = {"tpe": "TPESampler", "cma-es": "CmaEsSampler", "gp-logei": "GPSampler"}
+STARTUP_TRIALS = 3
+"""Random queries before a sampler looks at what was observed."""
 
 
 class OptunaState(NamedTuple):
@@ -32,13 +35,20 @@ class OptunaState(NamedTuple):
 
     history: History
     trials: npt.NDArray[np.object_]
-    """One tuple of ``FrozenTrial`` an episode."""
+    """One tuple of ``FrozenTrial`` per episode."""
 
 
 @final
 @dataclass(frozen=True)
 class OptunaAgent(Agent):
-    """Optimises the observation for ``budget`` queries with Optuna's defaults; recommends the best it saw.
+    """Optimises the observation for ``horizon`` queries and recommends the best that it saw.
+
+    The samplers have Optuna's own defaults with one exception. TPE and GP-logEI would spend their first ten trials at
+    random; with the seven or eight queries that our agents need, they would be nothing but random search. They get
+    ``n_startup_trials`` random queries here, three by default: that many are needed before TPE has a better and a worse
+    part to compare, and a Gaussian process a spread to fit. CMA-ES keeps Optuna's single one, because it starts from
+    the middle of the box and does not use its start-up trials. Its first generation, 4 + floor(3 ln dim) queries, does
+    not depend on the observations either; that is how the method works.
 
     A study is made anew from its finished trials at every step, so that a state can be used twice. What a
     sampler keeps for itself lies in the trials' attributes. CMA-ES is the only one that does: it is asked once
@@ -49,9 +59,15 @@ class OptunaAgent(Agent):
     sampler: SamplerName
     horizon: int
     """The budget."""
+    n_startup_trials: int = STARTUP_TRIALS
+    """Random queries of TPE and GP-logEI before they look at what was observed."""
     sign: int = field(init=False)
 
     def __post_init__(self) -> None:
+        if self.sampler not in SAMPLERS:
+            raise InvalidInput("sampler", self.sampler, f"one of {', '.join(SAMPLERS)}")
+        if not isinstance(self.n_startup_trials, int) or self.n_startup_trials < 1:
+            raise InvalidInput("n_startup_trials", self.n_startup_trials, "a whole number of at least 1")
         require_box(self.problem)
         object.__setattr__(self, "sign", require_orientation(self.problem))
         extra("optuna").logging.set_verbosity(extra("optuna").logging.WARNING)
@@ -101,7 +117,8 @@ class OptunaAgent(Agent):
         optuna = extra("optuna")
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
-            sampler = getattr(optuna.samplers, SAMPLERS[self.sampler])(seed=seed)
+            startup = 1 if self.sampler == "cma-es" else self.n_startup_trials
+            sampler = getattr(optuna.samplers, SAMPLERS[self.sampler])(seed=seed, n_startup_trials=startup)
         direction = "maximize" if self.sign > 0 else "minimize"
         study = optuna.create_study(direction=direction, sampler=sampler)
         study.add_trials(trials)

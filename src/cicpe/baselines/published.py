@@ -12,14 +12,14 @@ OURS = "C-ICPE-"
 
 
 class Figures(NamedTuple):
-    """One method in one cell; None where the paper gives no number."""
+    """What one method reaches in one cell; None where the paper gives no number."""
 
     accuracy: float | None
     queries: float | None
 
 
-class Cell(NamedTuple):
-    """One (problem, dimension, epsilon, noise) at delta = 0.1."""
+class PublishedCell(NamedTuple):
+    """The figures of one problem, dimension, epsilon and noise level, at delta = 0.1."""
 
     methods: Mapping[str, Figures]
     reference_queries: float | None
@@ -36,11 +36,21 @@ def _cells() -> tuple[dict[str, Any], ...]:
     return tuple(json.loads((Path(__file__).parent / "published.json").read_text(encoding="utf-8"))["cells"])
 
 
-def published(problem: str, dim: int, epsilon: float, noise: float) -> Cell | None:
-    """The cell with these settings, where there is one."""
+def published(problem: str, dim: int, epsilon: float, noise: float) -> PublishedCell | None:
+    """What was published of a cell.
+
+    Args:
+        problem: The family's name.
+        dim: Its dimension.
+        epsilon: The tolerance.
+        noise: The noise level.
+
+    Returns:
+        The cell at delta = 0.1; None where there is none.
+    """
     for cell in _cells():
         same = (cell["problem"], cell["dim"]) == (problem, dim)
         if same and math.isclose(cell["epsilon"], epsilon) and math.isclose(cell["noise"], noise):
             figures = {name: Figures(f.get("accuracy"), f.get("queries")) for name, f in cell["methods"].items()}
-            return Cell(figures, cell["reference_queries"])
+            return PublishedCell(figures, cell["reference_queries"])
     return None

@@ -6,26 +6,17 @@ places, and the episode stops once the share of paths on which the recommendatio
 place; where it is a value, near the path's best value. The promise is as good as the fitted model is.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import final
 
 import torch
 from torch import Generator, Tensor
 
 from cicpe.agents.base import Proposal
-from cicpe.baselines.base import (
-    History,
-    HistoryAgent,
-    best_observed,
-    extra,
-    fixed_budget_proposal,
-    require_box,
-    require_orientation,
-    seeds,
-)
-from cicpe.baselines.gp_model import fit_gp, from_cube, sobol, to_cube
+from cicpe.baselines.base import History, Optimiser, best_observed, extra, fixed_budget_proposal, seeds
+from cicpe.baselines.gp_model import design_point, fit_gp, from_cube, to_cube
 from cicpe.problems import Problem
-from cicpe.statistics import highest_mass_interval
+from cicpe.statistics import highest_mass_interval, sobol_points
 
 NEAR = 0.05
 """Spread of the candidates about the best query so far, in the unit cube."""
@@ -33,7 +24,7 @@ NEAR = 0.05
 
 @final
 @dataclass(frozen=True)
-class RegretBounds(HistoryAgent):
+class RegretBounds(Optimiser):
     """Queries the candidate with the largest mean + 2 std; recommends what most paths agree with."""
 
     problem: Problem
@@ -44,24 +35,21 @@ class RegretBounds(HistoryAgent):
     """Queries of a Sobol design before the first fit."""
     candidates: int = 256
     paths: int = 256
-    sign: int = field(init=False)
 
     def __post_init__(self) -> None:
-        require_box(self.problem)
-        object.__setattr__(self, "sign", require_orientation(self.problem))
+        super().__post_init__()
         extra("botorch")
 
     def propose(self, state: History, rng: Generator) -> Proposal:
-        batch, space = len(state.query_BTQ), self.problem.query_space
-        drawn = seeds(batch, rng)
+        space = self.problem.query_space
         if state.steps < self.initial:
-            query = from_cube(space, torch.cat([sobol(space, 1, seed) for seed in drawn]))
+            query = from_cube(space, design_point(state, space, rng))
             return fixed_budget_proposal(query, best_observed(self.problem, state, self.sign), done=False)
-        rows = [self._one(state, row, seed) for row, seed in enumerate(drawn)]
+        rows = [self._assess(state, row, seed) for row, seed in enumerate(seeds(len(state.query_BTQ), rng))]
         query, recommendation, confidence, std = (torch.stack(column) for column in zip(*rows, strict=True))
         return Proposal(query, confidence >= 1 - self.delta, recommendation, confidence, std)
 
-    def _one(self, history: History, episode: int, seed: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    def _assess(self, history: History, episode: int, seed: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Query, recommendation, confidence and spread of one episode."""
         space, rng = self.problem.query_space, torch.Generator().manual_seed(seed)
         places = self._candidates(history, episode, seed, rng)
@@ -93,4 +81,4 @@ class RegretBounds(HistoryAgent):
         best = (self.sign * history.observation_BTY[episode, :, 0]).argmax()
         centre = to_cube(space, history.query_BTQ[episode, best])
         near = centre + NEAR * torch.randn((half, space.dim), generator=rng, dtype=torch.float64)
-        return torch.cat([sobol(space, self.candidates - half, seed), near.clamp(0, 1)])
+        return torch.cat([sobol_points(self.candidates - half, space.dim, seed), near.clamp(0, 1)])

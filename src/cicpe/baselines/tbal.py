@@ -45,7 +45,17 @@ class Constants(NamedTuple):
 
 
 def estimate_constants(problem: GPArgmax, alpha: float, draws: int = 4000, seed: int = 0) -> Constants:
-    """Each constant fails on a share alpha / 5 of the draws, so that all hold on 1 - alpha of them."""
+    """Constants of which each fails on a share alpha / 5 of the draws, so that all hold on 1 - alpha of them.
+
+    Args:
+        problem: The prior.
+        alpha: Share of the functions on which some constant may fail.
+        draws: Functions from the prior.
+        seed: Seeds them.
+
+    Returns:
+        Quantiles over the draws.
+    """
     task = problem.sample(draws, torch.Generator().manual_seed(seed))
     f = task.values.double()
     points = f.shape[1]
@@ -128,14 +138,32 @@ class Plan:
 
 
 def plan_for(problem: Problem, radius: float, delta: float) -> Plan:
-    """The plan for a problem with one noise level, its constants estimated from the prior."""
+    """The plan for a problem with one noise level, its constants estimated from the prior.
+
+    Args:
+        problem: A ``GPArgmax``.
+        radius: How near is near enough.
+        delta: Probability of error.
+
+    Returns:
+        Every count and step.
+    """
     if not isinstance(problem, GPArgmax) or problem.noise[0] != problem.noise[1]:  # type: ignore[index]
         raise InvalidInput("problem", type(problem).__name__, "gp_argmax at one noise level")
     return Plan(estimate_constants(problem, delta / 2), radius, delta, float(problem.noise[1]))  # type: ignore[index]
 
 
 def localise(plan: Plan, tasks: TaskBatch, rng: Generator) -> Float[Tensor, "n 1"]:
-    """Where T-BAL ends on every task, with averages of n observations drawn as one with noise / sqrt(n)."""
+    """Where T-BAL ends on every task, with averages of n observations drawn as one with noise / sqrt(n).
+
+    Args:
+        plan: Counts and steps.
+        tasks: Of a ``GPArgmax``.
+        rng: Draws the noise.
+
+    Returns:
+        A place per task.
+    """
     problem, n = tasks.problem, len(tasks)
     assert isinstance(problem, GPArgmax)
 

@@ -16,13 +16,14 @@ makes the recommendation epsilon-good; the second keeps the error of theta_hat b
 """
 
 from dataclasses import dataclass
-from typing import NamedTuple, final
+from typing import final
 
 import torch
 from jaxtyping import Float
 from torch import Generator, Tensor
 
-from cicpe.agents.base import Agent, Proposal
+from cicpe.agents.base import Proposal
+from cicpe.baselines.directions import DirectionAgent, DirectionState
 from cicpe.errors import InvalidInput
 from cicpe.problems import Problem
 from cicpe.spaces import Sphere
@@ -30,17 +31,9 @@ from cicpe.spaces import Sphere
 U, C = 1.0, 1.0
 
 
-class TrackAndStopState(NamedTuple):
-    """How often each direction was queried, and the sum of what came back, in double precision."""
-
-    noise_B: Float[Tensor, " batch"]
-    count_BD: Float[Tensor, "batch dim"]
-    total_BD: Float[Tensor, "batch dim"]
-
-
 @final
 @dataclass(frozen=True)
-class TrackAndStop(Agent):
+class TrackAndStop(DirectionAgent):
     """Knows that observations are linear and how noisy they are; knows no prior.
 
     Its confidence is the largest 1 - delta at which it would stop by the likelihood ratio.
@@ -57,26 +50,13 @@ class TrackAndStop(Agent):
         sphere = isinstance(self.problem.query_space, Sphere) and self.problem.query_space == self.problem.answer_space
         if not sphere or tuple(self.problem.context_names)[:1] != ("noise",):
             name = type(self.problem).__name__
-            raise InvalidInput("problem", name, "a problem of directions on a sphere whose noise is told")
+            raise InvalidInput("problem", name, "one of directions on a sphere whose noise is told")
 
-    def begin(self, context: Float[Tensor, "batch context"]) -> TrackAndStopState:
-        zeros = torch.zeros(len(context), self.problem.query_space.dim, dtype=torch.float64)
-        return TrackAndStopState(context[:, 0].double(), zeros, zeros)
-
-    def observe(
-        self,
-        state: TrackAndStopState,
-        query: Float[Tensor, "batch query"],
-        observation: Float[Tensor, "batch observation"],
-    ) -> TrackAndStopState:
-        one = query.double()
-        return TrackAndStopState(state.noise_B, state.count_BD + one, state.total_BD + one * observation.double())
-
-    def propose(self, state: TrackAndStopState, rng: Generator) -> Proposal:
+    def propose(self, state: DirectionState, rng: Generator) -> Proposal:
         estimate = state.total_BD / state.count_BD.clamp_min(1)
         length = estimate.norm(dim=-1)
         fewest = state.count_BD.amin(dim=-1)
-        variance = state.noise_B.square().clamp_min(1e-12)
+        variance = state.noise_B.square()
         ratio = fewest * length * self.epsilon
         half_log_det = 0.5 * torch.log1p(state.count_BD / (U * C)).sum(dim=-1)
         # Z = beta(delta) solved for delta.

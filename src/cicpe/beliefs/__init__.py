@@ -1,1 +1,1 @@
-"""Beliefs: what an agent makes of a history. One folder per kind."""
+"""AgentTable: what an agent makes of a history. One folder per kind."""

@@ -1,13 +1,30 @@
-"""What a belief is: everything of an agent that does not depend on epsilon and delta."""
+"""What a belief is: everything of an agent that does not depend on epsilon and delta.
+
+A belief turns histories into queries, recommendations and confidences, for any epsilon. Its queries do not depend on
+epsilon: one recorded episode therefore says what would have happened at all of them, and one calibration serves all.
+With a stop rule it is an agent (``cicpe.agents.belief_agent``).
+
+A ``BeliefConfig`` owns all else that depends on the kind: how a belief is fitted, built again from a saved model,
+calibrated and described. ``cicpe.beliefs.registry`` finds it by its ``kind``.
+"""
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol, Self, cast, final, runtime_checkable
 
 import torch
 from jaxtyping import Float, Int
+from pydantic import Field, field_validator
 from torch import Generator, Tensor
 
+from cicpe.beliefs.budget import Budget
+from cicpe.beliefs.predictors import ObservationPredictor, OwnPredictor, Prediction
+from cicpe.config import Config, check_range
+from cicpe.errors import InvalidInput
+from cicpe.problems import Problem
 from cicpe.spaces import Space
 
 EDGE = 1e-6
@@ -18,13 +35,16 @@ class StopView(NamedTuple):
     """What a stop rule may look at, for every episode."""
 
     time: Tensor
-    confidence: Float[Tensor, " batch"]
-    stop_value: Float[Tensor, " batch"]
-    continue_value: Float[Tensor, " batch"]
+    minimum_time: int
+    """Queries before a rule that values queries may stop."""
+    confidence: Float[Tensor, "*batch"]
+    std: Float[Tensor, "*batch answer"]
+    stop_value: Float[Tensor, "*batch"]
+    continue_value: Float[Tensor, "*batch"]
 
 
 class Assessment(NamedTuple):
-    """What a core makes of its histories, for E epsilons and C costs of a query."""
+    """What a belief makes of its histories, for E epsilons and C costs of a query."""
 
     time: Int[Tensor, " batch"]
     query: Float[Tensor, "batch query"]
@@ -37,11 +57,12 @@ class Assessment(NamedTuple):
     continue_value: Float[Tensor, "epsilon cost batch"]
     """The value of making the query."""
     std: Float[Tensor, "batch answer"]
+    """Standard deviation of each coordinate of the target."""
 
-    def view(self, epsilon: int, cost: int | None = None) -> StopView:
+    def view(self, epsilon: int, cost: int | None = None, minimum_time: int = 0) -> StopView:
         """What a stop rule sees at one epsilon (and cost), by their positions."""
-        go = torch.zeros_like(self.confidence[0]) if cost is None else self.continue_value[epsilon, cost]
-        return StopView(self.time, self.confidence[epsilon], self.stop_value[epsilon], go)
+        going = torch.zeros_like(self.confidence[0]) if cost is None else self.continue_value[epsilon, cost]
+        return StopView(self.time, minimum_time, self.confidence[epsilon], self.std, self.stop_value[epsilon], going)
 
 
 class Belief(ABC):
@@ -51,6 +72,13 @@ class Belief(ABC):
     """The most queries of an episode."""
     most_at_once: int = 4096
     """Episodes that are to be played together at most: their states have to fit in memory."""
+    seeks_largest: bool = False
+    """Whether the target is the largest value of what is observed, or its place."""
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What is pickled: not what is cached, which is made anew and may hold functions that cannot be pickled."""
+        kept = {name for name in vars(self) if not isinstance(getattr(type(self), name, None), cached_property)}
+        return {name: vars(self)[name] for name in kept}
 
     @property
     @abstractmethod
@@ -62,6 +90,21 @@ class Belief(ABC):
     def answer_space(self) -> Space:
         """Where recommendations lie."""
 
+    @property
+    def cost_rule(self) -> str | None:
+        """The name of the stop rule for which the belief values queries; None where it does not value them."""
+        return None
+
+    @property
+    def judges_gaps(self) -> bool:
+        """Whether epsilon is how far the value at the answer may be below the largest, and not a distance."""
+        return False
+
+    def refuse_costs(self, costs: Sequence[Tensor]) -> None:
+        """For beliefs that do not value queries: says so to whoever asks at which cost to stop."""
+        if costs:
+            raise InvalidInput("costs", len(costs), f"left out: {type(self).__name__} does not value queries")
+
     @abstractmethod
     def begin(self, context: Float[Tensor, "batch context"]) -> Any:
         """The state of a batch of episodes before their first query."""
@@ -72,10 +115,18 @@ class Belief(ABC):
         state: Any,
         epsilons: Sequence[float],
         rng: Generator,
-        scale: float = 0.0,
+        query_spread: float = 0.0,
         costs: Sequence[Float[Tensor, " batch"]] = (),
     ) -> Assessment:
-        """The next query, and for each epsilon what to recommend; ``scale`` is the spread of queries."""
+        """The next query, and for each epsilon what to recommend.
+
+        Args:
+            state: Histories.
+            epsilons: How close is close enough.
+            rng: Draws what is random of the query.
+            query_spread: Spread of the queries, where the kind of belief has one.
+            costs: Costs at which going on is to be valued; refused by beliefs that do not value queries.
+        """
 
     @abstractmethod
     def observe(
@@ -87,6 +138,160 @@ class Belief(ABC):
     def sample_answers(self, state: Any, n: int, rng: Generator) -> Float[Tensor, "batch draw answer"]:
         """Draws of the target from the posterior of each history."""
 
+    def with_horizon(self, horizon: int) -> "Belief":
+        """The same belief with another horizon."""
+        return cast(Belief, replace(cast(Any, self), horizon=horizon))  # beliefs are frozen dataclasses
+
     @abstractmethod
     def tensors(self) -> Mapping[str, Tensor]:
         """Everything that was learned."""
+
+    def predict(self, state: Any, query: Float[Tensor, "batch query"]) -> Prediction:
+        """What the next observation will be, for beliefs that say so of themselves."""
+        raise NotImplementedError(f"{type(self).__name__} predicts by a head that the alarm fits")
+
+    def predictor(self, head: Any = None) -> ObservationPredictor:
+        """What the alarm compares observations with; ``head`` is the one that ``prediction_head`` asked for."""
+        return OwnPredictor(self)
+
+    def prediction_head(self) -> Any:
+        """The head that the alarm has to fit before the belief can predict; None where it predicts by itself."""
+        return None
+
+
+class TaskShape(NamedTuple):
+    """What a saved model knows of its problem: enough to build its belief again."""
+
+    query_space: Space
+    answer_space: Space
+    observation_dim: int
+    context_names: tuple[str, ...]
+    make_problem: Callable[[], Problem]
+    """Makes the problem, for the kinds of belief that simulate; others never call it."""
+
+
+class CalibrationPlan(NamedTuple):
+    """How a belief is calibrated: what an episode of it takes decides how many can be played."""
+
+    max_episodes: int = 32768
+    """The most held-out episodes."""
+    min_share: float = 0.25
+    """Share of the episodes that is played whatever the limit in seconds."""
+    n_epsilons: int = 9
+    """How many epsilons thresholds are chosen for."""
+    n_context_knots: int = 5
+    """At how many values of each context."""
+    chunk: int = 2048
+    """Episodes that are played together."""
+    query_spreads: tuple[float, ...] = (0.0,)
+    """Spreads of queries to choose from."""
+    costs: tuple[float, float] | None = None
+    """The range of costs that the belief knows; None where it does not value queries."""
+    minimum_time: int = 1
+    """Queries before a rule that values queries may stop."""
+    shortens: bool = False
+    """Whether the horizon may be cut to what is needed where the time is short."""
+    alarm_episodes: int = 4096
+    """Episodes of the prior by which an alarm knows what is odd."""
+    alarm_ranked: int = 999
+    """Episodes of the prior, per context knot, among which an alarm ranks a history."""
+    alarm_knots: int = 5
+    """Values of each context at which an alarm is ranked."""
+    verify_episodes: int = 400
+    """Episodes by which ``cicpe zoo verify`` judges a model."""
+
+
+@runtime_checkable
+class FitCallback(Protocol):
+    """Follows a fit: the choices made, each iteration and snapshot of training, and how far a stage is."""
+
+    def on_iteration(self, trainer: Any) -> None:
+        """After every iteration of a training loop."""
+
+    def on_snapshot(self, snapshot: Any) -> None:
+        """When a training loop has measured itself."""
+
+
+@final
+@dataclass(frozen=True)
+class FitRequest:
+    """All that a fit is asked for, beside its configuration."""
+
+    problem: Problem
+    budget: Budget
+    seed: int
+    callback: FitCallback
+    folder: Path | None = None
+    """Where a checkpoint and a log go; None writes nothing."""
+    resume: bool = False
+    """Go on from the checkpoint in the folder, if there is one."""
+    checkpoint_seconds: float = 20.0
+    identity: Mapping[str, Any] = field(default_factory=dict)
+    """Which run this is: a checkpoint of another is refused."""
+    on_start: Callable[[float], None] = lambda progress: None
+    """Told how far the fit is when it begins: above 0 where it was resumed."""
+    on_checkpoint: Callable[[float, Callable[[], "FittedBelief"]], None] = lambda progress, freeze: None
+    """Told how far the fit is after every iteration, with a way to freeze its present state."""
+
+
+class FittedBelief(NamedTuple):
+    """What a fit gives."""
+
+    belief: Belief
+    config: "BeliefConfig"
+    """The configuration, with what the fit itself found out."""
+    updates: int
+    seconds: float
+
+
+class BeliefConfig(Config, ABC):
+    """Everything that depends on the kind of a belief, beside the belief itself."""
+
+    kind: str
+    epsilon: tuple[float, float] = (0.1, 0.2)
+    """Range of epsilon that the model is fitted and calibrated for."""
+    horizon: int = Field(default=40, ge=1)
+    """The most queries of an episode; at the start, where it adapts."""
+
+    @field_validator("epsilon")
+    @classmethod
+    def _epsilon_range(cls, values: tuple[float, float]) -> tuple[float, float]:
+        check_range("epsilon", values)
+        return values
+
+    @property
+    def has_checkpoints(self) -> bool:
+        """Whether the fit can be looked at, saved and certified while it goes on."""
+        return False
+
+    @property
+    @abstractmethod
+    def query_rule(self) -> str:
+        """How queries are chosen, by name."""
+
+    @property
+    @abstractmethod
+    def calibration(self) -> CalibrationPlan:
+        """How the belief is calibrated."""
+
+    @abstractmethod
+    def fit(self, request: FitRequest) -> FittedBelief:
+        """Fits the belief to simulations, within the budget."""
+
+    @abstractmethod
+    def build(self, shape: TaskShape, horizon: int) -> tuple[Belief, torch.nn.Module]:
+        """The belief of a saved model, and the module that its weights have yet to be put into."""
+
+    @abstractmethod
+    def describe(self) -> str:
+        """The belief in a few words, for a model's card."""
+
+    @classmethod
+    def default_for(cls, problem: Problem) -> Self:
+        """The configuration that suits a problem, where nothing else is said; refused where the kind does not apply."""
+        return cls.model_validate({"horizon": min(problem.horizon, cls.model_fields["horizon"].default)})
+
+    @classmethod
+    def migrate(cls, data: dict[str, Any]) -> dict[str, Any]:
+        """Fields as this version has them, from a configuration that an earlier one saved."""
+        return data

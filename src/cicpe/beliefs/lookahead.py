@@ -8,8 +8,9 @@ makes the two agree on the target.
 
 from typing import Literal
 
+import numpy as np
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Generator, Tensor
 
 from cicpe.spaces import Space
@@ -68,14 +69,25 @@ def _neighbour_distances(observed_BKMY: Tensor, target_BMX: Tensor) -> Float[Ten
 
     line_BKM = observed_BKMY[..., 0] if y == 1 else _codes(observed_BKMY)
     if line_BKM is not None:
-        order_BKM = torch.from_numpy(line_BKM.numpy().argsort(axis=-1))  # torch's is far slower
-        sorted_XBKM = at(order_BKM)
+        sorted_XBKM = at(_order(line_BKM))
         pairs = [(sorted_XBKM[..., lag:] - sorted_XBKM[..., :-lag]).square().sum(dim=0) for lag in LAGS]
         return torch.cat(pairs, dim=-1)
     apart = torch.cdist(observed_BKMY.flatten(0, 1), observed_BKMY.flatten(0, 1)).view(batch, k, m, m)
     apart.diagonal(dim1=-2, dim2=-1).fill_(torch.inf)
     near_BKML = apart.topk(len(LAGS), dim=-1, largest=False).indices
     return (at(near_BKML.flatten(-2)) - target_XBKM.repeat_interleave(len(LAGS), dim=-1)).square().sum(dim=0)
+
+
+def _order(line_BKM: Tensor) -> Int[Tensor, "batch query particle"]:
+    """The stable order of single precision numbers: that of equal ones must not be the processor's.
+
+    Sorts whole numbers, made of the bits of a number (in the order of their values) and of its place: no two are
+    equal. NumPy sorts them twice as fast as it sorts stably, and far faster than torch.
+    """
+    bits = (line_BKM.numpy() + np.float32(0)).view(np.int32).astype(np.int64)  # zero has one sign
+    key = np.where(bits < 0, bits ^ 0x7FFFFFFF, bits) << 32 | np.arange(line_BKM.shape[-1])
+    key.sort(axis=-1)
+    return torch.from_numpy(key & 0xFFFFFFFF)
 
 
 def _codes(observed_BKMY: Tensor) -> Float[Tensor, "batch query particle"] | None:

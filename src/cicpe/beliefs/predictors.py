@@ -1,7 +1,8 @@
 """What the next observation will be, and how one that came compares with that."""
 
 from abc import ABC, abstractmethod
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any, NamedTuple, final
 
 import torch
 from jaxtyping import Bool, Float
@@ -75,5 +76,29 @@ class ObservationPredictor(ABC):
         context: Float[Tensor, "batch context"],
         query: Float[Tensor, "batch query"],
         observation: Float[Tensor, "batch observation"],
-    ) -> tuple[Surprise, Float[Tensor, "batch witness features"]]:
+    ) -> tuple[Surprise, Float[Tensor, "batch channel features"]]:
         """How the observation compares, and features of the history: of every entry, or one for all."""
+
+    def training_rows(
+        self,
+        state: Any,
+        context: Float[Tensor, "batch context"],
+        query: Float[Tensor, "batch query"],
+        observation: Float[Tensor, "batch observation"],
+    ) -> tuple[Any, Float[Tensor, "batch observation"]]:
+        """What a head that has yet to be fitted sees, and the observation as it is to predict it."""
+        raise NotImplementedError(f"{type(self).__name__} has no head to fit")
+
+
+@final
+@dataclass(frozen=True)
+class OwnPredictor(ObservationPredictor):
+    """What a belief itself says of the next observation."""
+
+    belief: Any
+
+    def surprise(
+        self, state: Any, context: Tensor, query: Tensor, observation: Tensor
+    ) -> tuple[Surprise, Float[Tensor, "batch channel features"]]:
+        prediction: Prediction = self.belief.predict(state, query)
+        return prediction.surprise(observation), torch.zeros(len(query), 1, 0)

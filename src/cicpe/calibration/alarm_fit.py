@@ -1,29 +1,27 @@
-"""Fits an alarm to a trained core: after training, on fresh episodes that it plays to the horizon.
+"""Fits an alarm to a trained belief: after training, on fresh episodes that it plays to the horizon.
 
-The core stays as it is. First the predictive head, on prior episodes; then the detector, on prior episodes
+The belief stays as it is. First the predictive head, on prior episodes; then the detector, on prior episodes
 against worlds that are off; then, on prior episodes that neither has seen, the statistics' quantiles and the
 ranks that p-values come from. A wrong head or a poor detector costs power, never false alarms.
 """
 
-from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
 
-import numpy as np
 import torch
-from jaxtyping import Float
 from torch import Generator, Tensor, nn
 
 from cicpe import trees
-from cicpe.agents.alarm import TAILS, Alarm, AlarmConfig, AlarmState, AlarmTables, detector_inputs, make_alarm
-from cicpe.beliefs.base import Belief
-from cicpe.beliefs.network.belief import NetworkBelief
-from cicpe.beliefs.network.network import Network
-from cicpe.beliefs.network.prediction import PredictionInputs, prediction_config, prediction_inputs
+from cicpe.agents.alarm import TAILS, Alarm, AlarmConfig, AlarmState, AlarmTables, detector_inputs
+from cicpe.beliefs.base import Assessment, Belief
+from cicpe.episodes.play import Step, never, play
+from cicpe.episodes.table import Assessor
 from cicpe.errors import InvalidInput
 from cicpe.problems import Problem, TaskBatch
+from cicpe.problems.context import ContextGrid
 from cicpe.problems.shifted import shift_ranges
 
-KNOTS = 5
+N_CONTEXT_KNOTS = 5
 NUMBERS = 2e7
 """How many numbers of recorded features are held at once."""
 HEAD_EPISODES, HEAD_UPDATES, HEAD_BATCH = 2048, 400, 1024
@@ -33,21 +31,12 @@ LEARNING_RATE = 8e-3
 CHUNK = 1024
 
 
-class Step(NamedTuple):
-    """One query of a batch of episodes, and the state before it."""
-
-    state: Any
-    context: Float[Tensor, "batch context"]
-    query: Float[Tensor, "batch query"]
-    observation: Float[Tensor, "batch observation"]
-
-
 class Fit(NamedTuple):
     """What an alarm is fitted to."""
 
     belief: Belief
     problem: Problem
-    scale: float
+    query_spread: float
     epsilon: float
     seed: int
 
@@ -55,27 +44,24 @@ class Fit(NamedTuple):
         """Every part has tasks of its own."""
         return torch.Generator().manual_seed(self.seed + 7919 * part)
 
-    def steps(self, problem: Problem, episodes: int, rng: Generator) -> Iterator[Step]:
-        """Fresh episodes to the horizon, a step at a time."""
-        belief, hidden = self.belief, TaskBatch.draw(problem, episodes, rng)
-        state = belief.begin(hidden.context)
-        for t in range(belief.horizon):
-            query = belief.assess(state, (self.epsilon,), rng, self.scale).query
-            observation = hidden.observe(query, rng)
-            yield Step(state, hidden.context, query, observation)
-            if t + 1 < belief.horizon:
-                state = belief.observe(state, query, observation)
+    def steps(self, problem: Problem, episodes: int, rng: Generator) -> Iterator[Step[Assessment]]:
+        """Fresh episodes to the horizon, a step per query."""
+        tasks = TaskBatch.draw(problem, episodes, rng)
+        player = Assessor(self.belief, (self.epsilon,), self.query_spread)
+        for step in play(player, tasks, rng, ends=never):
+            if step.observation is not None:
+                yield step
 
 
 def fit_alarm(
     belief: Belief,
     problem: Problem,
     *,
-    scale: float,
+    query_spread: float,
     epsilon: float,
     episodes: int = 4096,
     ranked: int = 999,
-    knots: int = KNOTS,
+    n_context_knots: int = N_CONTEXT_KNOTS,
     seed: int = 2,
 ) -> Alarm:
     """An alarm for a core on its family.
@@ -83,22 +69,22 @@ def fit_alarm(
     Args:
         core: What plays.
         problem: Its prior.
-        scale: Spread of the deployed queries.
+        query_spread: Spread of the deployed queries.
         epsilon: Any of its epsilons: queries do not depend on it.
         episodes: Prior episodes for the statistics' quantiles.
-        ranked: Prior episodes at every knot for the p-values: none is below 1 / (ranked + 1).
-        knots: Values of a known noise level at which false alarms are held to their share.
+        ranked: Prior episodes at every point for the p-values: none is below 1 / (ranked + 1).
+        n_context_knots: Values of each context at which false alarms are held to their share.
         seed: Seeds everything.
     """
     if ranked < 99:
         raise InvalidInput("ranked", ranked, "at least 99: with fewer, no p-value is as small as 0.01")
-    fit = Fit(belief, problem, scale, epsilon, seed)
-    places = _knots(problem, knots)
-    foresight = prediction_config(belief.network) if isinstance(belief, NetworkBelief) else None
+    fit = Fit(belief, problem, query_spread, epsilon, seed)
+    grid, places = _places(problem, n_context_knots)
+    prediction = belief.prediction_head()
     config = AlarmConfig(
-        foresight=foresight,
-        inputs=0 if foresight is None else foresight.features + 2 * foresight.entries // foresight.channels,
-        knots=tuple(value for value, _ in places),
+        prediction=prediction,
+        inputs=0 if prediction is None else prediction.features + 2 * prediction.entries // prediction.channels,
+        context_knots=grid.knots,
         ranked=ranked,
         horizon=belief.horizon,
         entries=problem.observation_dim,
@@ -107,26 +93,26 @@ def fit_alarm(
     )
     with torch.random.fork_rng():
         torch.manual_seed(seed)
-        alarm = make_alarm(config, AlarmTables(config), belief)
-    if isinstance(belief, NetworkBelief):
-        _fit_head(fit, belief.network, alarm)
+        tables = AlarmTables(config)
+    alarm = Alarm(config, tables, belief.predictor(tables.head))
+    if tables.head is not None:
+        _fit_head(fit, alarm)
         _fit_detector(fit, alarm)
     alarm.tables.eval().requires_grad_(False)
     _measure(fit, alarm, places)
     return alarm
 
 
-def _fit_head(fit: Fit, network: Network, alarm: Alarm) -> None:
+def _fit_head(fit: Fit, alarm: Alarm) -> None:
     """The likelihood of what prior episodes observe."""
     head, rng = alarm.tables.head, fit.rng(1)
     assert head is not None
-    rows, seen = [], []
     with torch.no_grad():
-        for step in fit.steps(fit.problem, _affordable(alarm, HEAD_EPISODES), rng):
-            rows.append(prediction_inputs(network, step.state, step.context, step.query))
-            seen.append(network.scaling.observation(step.observation))
-        inputs: PredictionInputs = trees.concatenate(rows)
-        observation = torch.cat(seen)
+        rows = [
+            alarm.predictor.training_rows(step.state, step.tasks.context, step.proposal.query, _seen(step))
+            for step in fit.steps(fit.problem, _affordable(alarm, HEAD_EPISODES), rng)
+        ]
+        inputs, observation = trees.concatenate(rows)
         head.normalise(inputs.features, observation)
 
     def loss() -> Tensor:
@@ -134,6 +120,11 @@ def _fit_head(fit: Fit, network: Network, alarm: Alarm) -> None:
         return head.predict(trees.select(inputs, some)).log_loss(observation[some]).mean()
 
     _descend(head, loss, HEAD_UPDATES)
+
+
+def _seen(step: Step[Assessment]) -> Tensor:
+    assert step.observation is not None
+    return step.observation
 
 
 def _affordable(alarm: Alarm, episodes: int) -> int:
@@ -153,12 +144,11 @@ def _descend(module: nn.Module, loss: Callable[[], Tensor], updates: int) -> Non
 
 
 def _evidence(fit: Fit, alarm: Alarm, problem: Problem, n: int, rng: Generator) -> Tensor:
-    """Whole episodes as a detector sees them: step x episode x witness x inputs."""
-    steps = fit.steps(problem, n, rng)
+    """Whole episodes as a detector sees them: step x episode x channel x inputs."""
     return torch.stack(
         [
-            detector_inputs(*alarm.predictor.surprise(step.state, step.context, step.query, step.observation))
-            for step in steps
+            detector_inputs(*alarm.predictor.surprise(step.state, step.tasks.context, step.proposal.query, _seen(step)))
+            for step in fit.steps(problem, n, rng)
         ]
     )
 
@@ -185,30 +175,31 @@ def _fit_detector(fit: Fit, alarm: Alarm) -> None:
     _descend(detector, loss, DETECTOR_UPDATES)
 
 
-def _tallies(fit: Fit, alarm: Alarm, problem: Problem, n: int, rng: Generator) -> Iterator[AlarmState]:
+def _alarm_states(fit: Fit, alarm: Alarm, problem: Problem, n: int, rng: Generator) -> Iterator[AlarmState]:
     """Fresh episodes as the alarm follows them, after every observation."""
-    alarm_state = None
+    state = None
     for step in fit.steps(problem, n, rng):
-        alarm_state = alarm.begin(step.context) if alarm_state is None else alarm_state
-        alarm_state = alarm.observe(alarm_state, step.state, step.query, step.observation)
-        yield alarm_state
+        state = alarm.begin(step.tasks.context) if state is None else state
+        state = alarm.observe(state, step.state, step.proposal.query, _seen(step))
+        yield state
 
 
-def _measure(fit: Fit, alarm: Alarm, places: list[tuple[float, Problem]]) -> None:
+def _measure(fit: Fit, alarm: Alarm, places: Sequence[Problem]) -> None:
     """Quantiles of the statistics over time, then the ranks of whole episodes."""
     rng, chunks = fit.rng(4), _chunks(alarm.config.episodes, fit.belief)
     parts = [
-        torch.stack([alarm.statistics(alarm_state) for alarm_state in _tallies(fit, alarm, fit.problem, n, rng)])
+        torch.stack([alarm.statistics(state) for state in _alarm_states(fit, alarm, fit.problem, n, rng)])
         for n in chunks
     ]
     quantiles = torch.quantile(torch.cat(parts, dim=1), 1 - torch.tensor(TAILS), dim=1)
     alarm.tables.quantiles_TSJ.copy_(quantiles.permute(1, 2, 0))
-    for knot, (_, problem) in enumerate(places):
-        rng = fit.rng(5 + knot)
+    for point, problem in enumerate(places):
+        rng = fit.rng(5 + point)
         ends = [
-            list(_tallies(fit, alarm, problem, n, rng))[-1].lowest for n in _chunks(alarm.config.ranked, fit.belief)
+            list(_alarm_states(fit, alarm, problem, n, rng))[-1].lowest
+            for n in _chunks(alarm.config.ranked, fit.belief)
         ]
-        alarm.tables.lowest_KR[knot] = torch.cat(ends).sort().values
+        alarm.tables.lowest_KR[point] = torch.cat(ends).sort().values
 
 
 def _chunks(total: int, belief: Belief) -> list[int]:
@@ -216,9 +207,9 @@ def _chunks(total: int, belief: Belief) -> list[int]:
     return [min(most, total - begin) for begin in range(0, total, most)]
 
 
-def _knots(problem: Problem, knots: int) -> list[tuple[float, Problem]]:
-    """The problem at several known noise levels; as it is, where there is no such range."""
-    noise = getattr(problem, "noise", None)
-    if tuple(problem.context_names)[:1] == ("noise",) and isinstance(noise, tuple) and 0 < noise[0] < noise[1]:
-        return [(value, problem.with_noise(value)) for value in np.geomspace(noise[0], noise[1], knots).tolist()]
-    return [(0.0, problem)]
+def _places(problem: Problem, n_knots: int) -> tuple[ContextGrid, list[Problem]]:
+    """The problem at several known contexts; as it is, where they cannot be set or one is enough."""
+    grid = problem.context_grid(n_knots) if n_knots > 1 else None
+    if grid is None or len(grid) == 1:
+        return ContextGrid(((0.0,),)), [problem]
+    return grid, [problem.at_context(point) for point in grid.points]

@@ -2,14 +2,17 @@
 
 ``certificate.json`` in a model's folder is a list. Every test of the same weights spends alpha, whether it
 succeeded or not: the chance that any of them is a false certificate is at most the sum. The list remembers, and
-no more than ``ALPHA_LIMIT`` may be spent on one set of weights; after that the tests say too little together.
+no more than ``ALPHA_LIMIT`` may be spent on one set of weights; after that the tests say too little together. A test
+holds the list's lock from reading it to adding to it (``open_ledger``), so that tests at once cannot all spend what
+is left: which of them is added must not depend on how they end.
 Calibrating or training anew makes other thresholds or weights, which older certificates do not speak about.
 """
 
 import hashlib
 import inspect
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, Literal, Self, final
 
@@ -17,12 +20,14 @@ from pydantic import Field, ValidationError, model_validator
 
 from cicpe.config import Config
 from cicpe.errors import InvalidInput, ModelError
-from cicpe.files import write_json
+from cicpe.files import locked, write_json
 from cicpe.problems import Problem, spec_of
 
 LEDGER = "certificate.json"
 ALPHA_LIMIT = 0.2
 """The most alpha that may be spent on one set of weights: four tests at the usual 0.05."""
+PATIENCE = 600.0
+"""Seconds that a test waits for another of the same file to end."""
 
 
 @final
@@ -39,6 +44,8 @@ class Certificate(Config):
     delta: float = Field(gt=0, lt=1)
     noise: float | None
     """The one noise level that was tested; None for the family's own prior over levels."""
+    context: dict[str, float] = Field(default={})
+    """All contexts that were tested at one value, by name."""
     stop: str
     threshold: tuple[float, float] | None
     """Lowest and highest stop threshold among the episodes; None for an agent without one."""
@@ -121,13 +128,45 @@ def _items(path: Path) -> list[Any]:
     return items
 
 
+@final
+class Ledger:
+    """The certificates of a file, which nobody else can add to for the time being."""
+
+    def __init__(self, path: Path) -> None:
+        self.path, self.certificates = path, read_ledger(path)
+
+    def append(self, certificate: Certificate) -> None:
+        """Adds a certificate, written whole or not at all; refused where its alpha is more than what is left."""
+        check_alpha(certificate.alpha, tests_of(certificate.model_sha256, self.certificates))
+        items = (*self.certificates, certificate)
+        try:
+            write_json(self.path, [item.model_dump(mode="json") for item in items])
+        except OSError as error:
+            raise ModelError(f"the certificate could not be written to {self.path}: {error}") from error
+        self.certificates = items
+
+
+@contextmanager
+def open_ledger(path: Path, patience: float | None = None) -> Iterator[Ledger]:
+    """A file of certificates, to read, to test, and to add to. Others wait for their turn, ``patience`` seconds."""
+    seconds = PATIENCE if patience is None else patience
+    with ExitStack() as until:
+        try:
+            until.enter_context(locked(path, seconds))
+        except TimeoutError:
+            raise ModelError(
+                f"{path} is being used by another test, and was for the {seconds:g} seconds that this one has waited; "
+                "nothing was tested: try again when that one has ended"
+            ) from None
+        except OSError as error:
+            raise ModelError(f"{path} cannot be locked: {error.strerror or error}") from None
+        yield Ledger(path)
+
+
 def append_certificate(path: Path, certificate: Certificate) -> None:
-    """Adds a certificate to a file, written whole or not at all."""
-    items = [*read_ledger(path), certificate]
-    try:
-        write_json(path, [item.model_dump(mode="json") for item in items])
-    except OSError as error:
-        raise ModelError(f"the certificate could not be written to {path}: {error}") from error
+    """Adds a certificate to a file. A test whose alpha depends on the file holds it all the time: ``open_ledger``."""
+    with open_ledger(path) as ledger:
+        ledger.append(certificate)
 
 
 def tests_of(model_sha256: str, ledger: Sequence[Certificate]) -> list[Certificate]:

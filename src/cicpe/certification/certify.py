@@ -4,16 +4,14 @@ import hashlib
 import platform
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from pydantic import BaseModel
 
 from cicpe._version import __version__
 from cicpe.agents.base import Agent
 from cicpe.agents.belief_agent import BeliefAgent
-from cicpe.calibration.table import StopName
 from cicpe.certification.certificate import Certificate, check_alpha, problem_sha256, tests_of
 from cicpe.certification.martingale import (
     alternatives,
@@ -24,6 +22,7 @@ from cicpe.certification.martingale import (
 )
 from cicpe.episodes.outcomes import run_episodes
 from cicpe.errors import InvalidInput
+from cicpe.model import Model
 from cicpe.problems import Problem, TaskBatch
 
 CHUNK = 2048
@@ -72,7 +71,7 @@ def certify_checkpoint(
         outcomes = np.concatenate([outcomes, (played.loss <= epsilon).numpy()])
         queries = np.concatenate([queries, played.queries.numpy()])
         if isinstance(agent, BeliefAgent):
-            thresholds.append(agent.stop_rule.threshold(hidden.context))
+            thresholds.append(agent.threshold(hidden.context))
         path = log_path(outcomes, 1 - delta)
         used = int(first_crossing(path, alpha))
     certified = used > 0
@@ -106,43 +105,18 @@ def stream_seed(seed: int, *labels: object) -> int:
     return 2**31 + int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") % 2**31
 
 
-class _Description(Protocol):
-    @property
-    def problem(self) -> str: ...
-    @property
-    def problem_options(self) -> Mapping[str, Any]: ...
-
-
-class CertifiableModel(Protocol):
-    """What a certificate needs of a model; ``cicpe.Model`` has it."""
-
-    @property
-    def problem(self) -> Problem: ...
-    @property
-    def description(self) -> _Description: ...
-    @property
-    def calibration(self) -> BaseModel: ...
-    @property
-    def sha256(self) -> str: ...
-    def agent(self, epsilon: float, delta: float, stop: StopName = "confidence") -> Agent:
-        """The frozen agent for one (epsilon, delta)."""
-
-    def tasks(self, noise: float | None = None, problem: Problem | None = None) -> Problem:
-        """The family at one noise level, refused where the model was not trained for it."""
-
-
-def calibration_sha256(model: CertifiableModel) -> str:
+def calibration_sha256(model: Model) -> str:
     """A hash of a model's stop thresholds."""
     return hashlib.sha256(model.calibration.model_dump_json().encode()).hexdigest()
 
 
 def certify(
-    model: CertifiableModel,
+    model: Model,
     *,
     epsilon: float,
     delta: float,
-    noise: float | None = None,
-    stop: StopName = "confidence",
+    context: Mapping[str, float] | None = None,
+    stop: str = "confidence",
     alpha: float = 0.05,
     episodes: int = 20_000,
     seed: int = 0,
@@ -156,7 +130,7 @@ def certify(
         model: What to test, frozen.
         epsilon: How far off an answer may be.
         delta: How often it may be farther off.
-        noise: One noise level; the family's own prior over levels if not given.
+        context: Known contexts by name, at one value each; as the family draws them where not given.
         stop: The stop rule, ``confidence`` or ``bellman``.
         alpha: Probability of certifying a model that does not deserve it.
         episodes: The most fresh tasks to play. A model well above 1 - delta needs a few hundred, one that is
@@ -170,20 +144,22 @@ def certify(
     earlier = tests_of(weights, ledger)
     check_alpha(alpha, earlier)
     family = problem or model.problem
-    tasks = model.tasks(noise, family)
+    known = dict(context or {})
+    tasks = model.tasks(known, family)
     agent = model.agent(epsilon, delta, stop)
     thresholds = calibration_sha256(model)
-    fresh = stream_seed(seed, weights, thresholds, epsilon, delta, noise, stop, len(earlier))
+    fresh = stream_seed(seed, weights, thresholds, epsilon, delta, sorted(known.items()), stop, len(earlier))
     result = certify_checkpoint(agent, tasks, epsilon, delta, alpha, episodes, fresh)
     spent = alpha + sum(item.alpha for item in earlier)
     found = result._asdict()
     return Certificate(
-        sentence=_sentence(result, about.problem, epsilon, delta, noise, alpha, spent, len(earlier)),
+        sentence=_sentence(result, about.problem, epsilon, delta, known, alpha, spent, len(earlier)),
         problem=about.problem,
         problem_options=_plain(about.problem_options),
         epsilon=epsilon,
         delta=delta,
-        noise=noise,
+        noise=known.get("noise"),
+        context=known,
         stop=stop,
         horizon=agent.horizon,
         model_sha256=weights,
@@ -213,12 +189,12 @@ def _sentence(
     problem: str,
     epsilon: float,
     delta: float,
-    noise: float | None,
+    context: Mapping[str, float],
     alpha: float,
     spent: float,
     earlier: int,
 ) -> str:
-    at = "" if noise is None else f" at noise {noise:g}"
+    at = "".join(f" at {name} {value:g}" for name, value in context.items())
     counts = f"{result.successes:,} of {result.episodes_used:,} fresh episodes succeeded"
     if result.certified:
         said = (

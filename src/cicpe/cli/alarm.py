@@ -7,7 +7,6 @@ import typer
 
 from cicpe.cli import options
 from cicpe.cli.arguments import whole
-from cicpe.cli.evaluate import stop_rule
 from cicpe.cli.output import amount, note, plain_table, print_json, print_table, say
 from cicpe.cli.tasks import tasks_of
 from cicpe.errors import InvalidInput
@@ -21,6 +20,7 @@ def alarm(
     epsilon: options.Epsilon,
     delta: options.Delta,
     noise: options.Noise = None,
+    context: options.Context = None,
     stop: options.Stop = "confidence",
     episodes: Annotated[int, typer.Option(parser=whole, metavar="N", help="Fresh tasks in every world.")] = 500,
     random_seed: options.Seed = 0,
@@ -43,24 +43,24 @@ def alarm(
     import cicpe
     from cicpe.evaluation.alarm_study import alarm_study
 
-    rule = stop_rule(stop)
     torch.set_num_threads(1)
     trained = cicpe.load(model)
     if save and not Path(model).is_dir():
         raise InvalidInput("save", model, "a model's folder: models of the zoo are read-only")
-    played = tasks_of(trained, problem, option, noise)
-    tasks = trained.tasks(noise, played.problem)
+    played = tasks_of(trained, problem, option, noise, context)
+    tasks = played.problem
     if save or trained.alarm is None:
         note("Fitting an alarm.")
         trained = cicpe.fit_alarm(trained)
     if save:
         trained.save(model)
-    agent = trained.agent(epsilon, delta, rule)
+    agent = trained.agent(epsilon, delta, stop)
     rows = alarm_study(agent, trained.unstopped(epsilon), tasks, epsilon, delta, episodes, random_seed)
     about = {
         "problem": trained.description.problem,
         "options": played.options,
-        "noise": noise,
+        "noise": played.context.get("noise"),
+        "context": played.context,
         "epsilon": epsilon,
         "delta": delta,
         "stop": stop,

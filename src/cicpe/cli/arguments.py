@@ -87,7 +87,7 @@ def one_or_two(field: str, values: Sequence[float] | None) -> float | tuple[floa
         return values[0]
     low, high = values
     if low > high:
-        raise InvalidInput(field, f"{low:g} {high:g}", "the lower number first")
+        raise InvalidInput(field, f"{low:g} {high:g}", "given with the lower number first")
     return low, high
 
 

@@ -1,6 +1,7 @@
 """``cicpe certify``: test a model's promise on fresh tasks, and keep the evidence."""
 
 import math
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -9,7 +10,6 @@ import typer
 from cicpe import zoo
 from cicpe.cli import options
 from cicpe.cli.arguments import number, whole
-from cicpe.cli.evaluate import stop_rule
 from cicpe.cli.output import note, print_json, say
 from cicpe.cli.tasks import tasks_of
 
@@ -24,6 +24,7 @@ def certify(
     epsilon: options.Epsilon,
     delta: options.Delta,
     noise: options.Noise = None,
+    context: options.Context = None,
     alpha: Annotated[
         float, typer.Option(parser=number, metavar="A", help="Probability of a false certificate.")
     ] = 0.05,
@@ -53,36 +54,37 @@ def certify(
     import torch
 
     import cicpe
-    from cicpe.certification.certificate import LEDGER, append_certificate, read_ledger
+    from cicpe.certification.certificate import LEDGER, open_ledger, read_ledger
     from cicpe.certification.certify import certify as certified
 
-    rule = stop_rule(stop)
     torch.set_num_threads(1)
     trained = cicpe.load(model)
     shipped = not Path(model).is_dir()
     own = (zoo.folder(model) if shipped else Path(model)) / LEDGER
     place = out or (None if shipped else own)
-    ledger = read_ledger(own) + (read_ledger(out) if out is not None and out.resolve() != own.resolve() else ())
-    played = tasks_of(trained, problem, option, noise)
-    certificate = certified(
-        trained,
-        epsilon=epsilon,
-        delta=delta,
-        noise=noise,
-        stop=rule,
-        alpha=alpha,
-        episodes=episodes,
-        seed=random_seed,
-        problem=played.problem,
-        ledger=ledger,
-    )
-    if played.changed:
-        said = f"{certificate.sentence} The tasks had {played.said}, which is not the model's own."
-        certificate = certificate.model_copy(update={"sentence": said, "problem_options": played.options})
+    played = tasks_of(trained, problem, option, noise, context)
+    # From reading to adding, nobody else tests: two at once would both spend what is left for one.
+    with nullcontext() if place is None else open_ledger(place) as kept:
+        others = read_ledger(own) if place is None or place.resolve() != own.resolve() else ()
+        certificate = certified(
+            trained,
+            epsilon=epsilon,
+            delta=delta,
+            context=played.context,
+            stop=stop,
+            alpha=alpha,
+            episodes=episodes,
+            seed=random_seed,
+            problem=played.problem,
+            ledger=others + (() if kept is None else kept.certificates),
+        )
+        if played.changed:
+            said = f"{certificate.sentence} The tasks had {played.said}, which is not the model's own."
+            certificate = certificate.model_copy(update={"sentence": said, "problem_options": played.options})
+        if kept is not None:
+            kept.append(certificate)
     if place is None:
         note("Models of the zoo are read-only: this certificate is not remembered. --out FILE keeps it.")
-    else:
-        append_certificate(place, certificate)
     if as_json:
         print_json(_summary(certificate, place))
     else:

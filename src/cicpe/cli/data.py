@@ -93,7 +93,7 @@ def fit(
     draws: Annotated[
         int, typer.Option(parser=whole, metavar="N", help="Draws and twins of each region, to vary tasks with.")
     ] = 24,
-    jobs: Annotated[int, typer.Option(parser=whole, metavar="N", help="GPMixture at a time.")] = 1,
+    jobs: Annotated[int, typer.Option(parser=whole, metavar="N", help="Processes at a time.")] = 1,
     as_json: AsJson = False,
 ) -> None:
     """Fit a field to every region. What is fitted already is not fitted again, so it can be interrupted."""

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from cicpe.evaluation.evaluate import Evaluation
-    from cicpe.model.model import Model
+    from cicpe.model import Model
     from cicpe.sessions.session import Session
 
 DELTA = 0.1
@@ -126,7 +126,7 @@ def _at_the_horizon(model: "Model", epsilon: float, noise: float, seed: int) -> 
     from cicpe.evaluation.evaluate import evaluate_agent
 
     agent = model.unstopped(epsilon)
-    return evaluate_agent(agent, model.problem.with_noise(noise), epsilon, DELTA, TASKS, seed)
+    return evaluate_agent(agent, model.problem.with_context(noise=noise), epsilon, TASKS, seed)
 
 
 def _live(model: "Model", figure: Path, seed: int) -> None:
@@ -138,7 +138,7 @@ def _live(model: "Model", figure: Path, seed: int) -> None:
 
     epsilon, noise = CELLS[0]
     rng = torch.Generator().manual_seed(seed)
-    tasks = TaskBatch.draw(model.problem.with_noise(noise), 1, rng)
+    tasks = TaskBatch.draw(model.problem.with_context(noise=noise), 1, rng)
     try:
         session = model.session(epsilon, DELTA, seed=seed, noise=noise)
     except InvalidInput as error:

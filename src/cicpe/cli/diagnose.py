@@ -6,7 +6,6 @@ import typer
 
 from cicpe.cli import options
 from cicpe.cli.arguments import whole
-from cicpe.cli.evaluate import stop_rule
 from cicpe.cli.output import plain_table, print_json, print_table
 from cicpe.cli.tasks import tasks_of
 
@@ -23,6 +22,7 @@ def diagnose(
     epsilon: options.Epsilon,
     delta: options.Delta,
     noise: options.Noise = None,
+    context: options.Context = None,
     stop: options.Stop = "confidence",
     episodes: Annotated[int, typer.Option(parser=whole, metavar="N", help="Fresh tasks to play.")] = 4000,
     random_seed: options.Seed = 0,
@@ -48,11 +48,18 @@ def diagnose(
 
     torch.set_num_threads(1)
     trained = cicpe.load(model)
-    played = tasks_of(trained, problem, option, noise)
-    tasks = trained.tasks(noise, played.problem)
-    found = measure(trained.agent(epsilon, delta, stop_rule(stop)), tasks, episodes, random_seed)
+    played = tasks_of(trained, problem, option, noise, context)
+    tasks = played.problem
+    found = measure(trained.agent(epsilon, delta, stop), tasks, episodes, random_seed)
     if as_json:
-        about = {"options": played.options, "epsilon": epsilon, "delta": delta, "noise": noise, "stop": stop}
+        about = {
+            "options": played.options,
+            "epsilon": epsilon,
+            "delta": delta,
+            "noise": played.context.get("noise"),
+            "context": played.context,
+            "stop": stop,
+        }
         print_json(about | _plain(found))
     else:
         _report(found, epsilon)

@@ -7,12 +7,10 @@ import typer
 from cicpe.cli import options
 from cicpe.cli.arguments import whole
 from cicpe.cli.output import amount, interval, plain_table, print_json, print_table
-from cicpe.cli.tasks import Played, tasks_of
-from cicpe.errors import InvalidInput
+from cicpe.cli.tasks import PlayedFamily, tasks_of
 
 if TYPE_CHECKING:
-    from cicpe.calibration.table import StopName
-    from cicpe.model.model import Model
+    from cicpe.model import Model
 
 
 def evaluate(
@@ -20,6 +18,7 @@ def evaluate(
     epsilon: options.Epsilon,
     delta: options.Delta,
     noise: options.Noise = None,
+    context: options.Context = None,
     stop: options.Stop = "confidence",
     episodes: Annotated[int, typer.Option(parser=whole, metavar="N", help="Fresh tasks to play.")] = 4000,
     random_seed: options.Seed = 0,
@@ -43,32 +42,22 @@ def evaluate(
 
     import cicpe
 
-    rule = stop_rule(stop)
     torch.set_num_threads(1)
     trained = cicpe.load(model)
-    played = tasks_of(trained, problem, option, noise)
-    summary = measured(trained, played, epsilon, delta, noise, rule, episodes, random_seed)
+    played = tasks_of(trained, problem, option, noise, context)
+    summary = measured(trained, played, epsilon, delta, stop, episodes, random_seed)
     if as_json:
         print_json(summary)
     else:
         _report(summary, played)
 
 
-def stop_rule(name: str) -> "StopName":
-    """The stop rule by its name."""
-    match name:
-        case "confidence" | "bellman" | "shaped":
-            return name
-    raise InvalidInput("stop", name, "confidence, bellman or shaped")
-
-
 def measured(
     model: "Model",
-    played: Played,
+    played: PlayedFamily,
     epsilon: float,
     delta: float,
-    noise: float | None,
-    stop: "StopName" = "confidence",
+    stop: str = "confidence",
     episodes: int = 4000,
     seed: int = 0,
 ) -> dict[str, Any]:
@@ -79,7 +68,6 @@ def measured(
         model,
         epsilon=epsilon,
         delta=delta,
-        noise=noise,
         stop=stop,
         episodes=episodes,
         seed=seed,
@@ -90,10 +78,11 @@ def measured(
         "problem": about.problem,
         "dim": played.options.get("dim", model.belief.answer_space.dim),
         "options": played.options,
-        "noise": noise if noise is not None else _noise(played.options.get("noise")),
+        "noise": played.context.get("noise", _noise(played.options.get("noise"))),
+        "context": played.context,
         "epsilon": epsilon,
         "delta": delta,
-        "actor": about.training.actor,
+        "actor": about.training.query_rule,
         "stop": stop,
         "episodes": result.episodes,
         "accuracy": result.accuracy,
@@ -119,7 +108,7 @@ def _noise(noise: Any) -> float | list[float] | str | None:
     return noise if noise is None or isinstance(noise, str) else float(noise)
 
 
-def _report(summary: dict[str, Any], played: Played) -> None:
+def _report(summary: dict[str, Any], played: PlayedFamily) -> None:
     noise = summary["noise"]
     levels = " to ".join(f"{level:g}" for level in noise) if isinstance(noise, list) else noise
     at = "" if noise is None else f", noise {levels}"

@@ -25,10 +25,11 @@ from cicpe.cli.report import report
 from cicpe.cli.robustness import robustness
 from cicpe.cli.serve import serve
 from cicpe.cli.session import session_app
+from cicpe.cli.store import store_app
 from cicpe.cli.sweep import sweep
 from cicpe.cli.train import train
 from cicpe.cli.zoo import zoo_app
-from cicpe.errors import CicpeError
+from cicpe.errors import CicpeError, allowed_by, refusal
 
 BAD_INPUT, OUR_FAULT = 2, 70
 
@@ -73,6 +74,7 @@ app.command()(robustness)
 app.command()(report)
 app.command()(alarm)
 app.add_typer(session_app, name="session")
+app.add_typer(store_app, name="store")
 app.command()(serve)
 app.add_typer(zoo_app, name="zoo")
 
@@ -113,5 +115,6 @@ def _refuse_settings(error: Exception) -> int:
         return OUR_FAULT
     fault = error.errors()[0]
     field = ".".join(map(str, fault["loc"]))
-    prefix = f"{field} = {fault['input']!r} is not allowed: " if field else ""
-    return _refuse(prefix + fault["msg"].removeprefix("Value error, "))
+    if not field:
+        return _refuse(fault["msg"].removeprefix("Value error, "))
+    return _refuse(refusal(field, fault["input"], allowed_by(fault["msg"])))

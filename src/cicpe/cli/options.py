@@ -13,6 +13,10 @@ Noise = Annotated[
     float | None,
     typer.Option(parser=number, metavar="S", help="One noise level; the trained range, if left out."),
 ]
+Context = Annotated[
+    list[str] | None,
+    typer.Option(metavar="NAME=VALUE", help="A known context at one value; may be repeated. --noise is short for one."),
+]
 Stop = Annotated[str, typer.Option(metavar="confidence|bellman|shaped", help="The stop rule.")]
 Seed = Annotated[int, typer.Option("--seed", parser=seed, metavar="N", help="Seeds the tasks.")]
 MovedProblem = Annotated[

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from cicpe.cli.output import note
 
 if TYPE_CHECKING:
-    from cicpe.api import TrainingCallback
     from cicpe.training.base import AnyTrainer, Snapshot
+    from cicpe.training.callbacks import TrainingCallback
 
 CALIBRATING = "choosing the stop thresholds on held-out tasks"
 SILENCE = 15.0
@@ -28,7 +28,7 @@ def followed() -> "Iterator[TrainingCallback]":
 
 @contextmanager
 def _plain_lines() -> "Iterator[TrainingCallback]":
-    from cicpe.api import TrainingCallback
+    from cicpe.training.callbacks import TrainingCallback
 
     yield TrainingCallback(
         on_choice=_explain,
@@ -45,7 +45,7 @@ def _live_bar() -> "Iterator[TrainingCallback]":
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
 
-    from cicpe.api import TrainingCallback
+    from cicpe.training.callbacks import TrainingCallback
 
     # Narrow enough for a terminal of 80 columns, figures included.
     columns = BarColumn(bar_width=10), TaskProgressColumn(), TextColumn("{task.fields[status]}")

@@ -1,14 +1,14 @@
 """What the command line remembers of a user's campaigns: which was the last, and what was seen of each.
 
-Nothing here is needed: a lost file costs a second and a name to type. What was seen makes two things possible. A
-value is told for the query that its teller has seen, and refused if that is no longer open. And ``ask`` answers at
-once, without the model, as long as nothing has changed.
+Nothing here is needed: a lost file costs a second, and a name and a step to type. What was seen makes two things
+possible. A value is told for the query that its teller has seen, and refused if that is no longer open; where nothing
+was seen, or it could not be kept, the teller has to name the step. And ``ask`` answers at once, without the model, as
+long as nothing has changed.
 """
 
 import hashlib
 import json
 import os
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +21,7 @@ KEPT = 20
 """Campaigns of a store that are remembered."""
 
 
-class Memory:
+class RecentCampaigns:
     """What is remembered of one store."""
 
     def __init__(self, place: str) -> None:
@@ -45,15 +45,18 @@ class Memory:
         except (KeyError, ValidationError):
             return None
 
-    def remember(self, campaign_id: str, status: "Status") -> None:
-        """Keeps what is being shown of a campaign, which is now the last one used."""
+    def remember(self, campaign_id: str, status: "Status") -> str | None:
+        """Keeps what is being shown of a campaign, which is now the last one used; says why where it cannot."""
         everything = self._read()
         seen = self._seen()
         seen.pop(campaign_id, None)
         seen[campaign_id] = status.model_dump(mode="json")
         everything[self.store] = dict(list(seen.items())[-KEPT:])
-        with suppress(OSError):
+        try:
             write_json(self.file, everything)
+        except OSError as error:
+            return f"{self.file}: {error.strerror or error}"
+        return None
 
     def _seen(self) -> dict[str, Any]:
         seen = self._read().get(self.store)

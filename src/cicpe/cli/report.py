@@ -51,7 +51,7 @@ def report(
     """
     if Path(run).is_file():
         if option:
-            raise InvalidInput("option", option, "none with a comparison: nothing is played")
+            raise InvalidInput("option", option, "left out with a comparison: nothing is played")
         made = _comparison(Path(run))
     else:
         made = _model(run, epsilon, delta, noise, episodes, random_seed, robustness, option)

@@ -6,7 +6,6 @@ import typer
 
 from cicpe.cli import options
 from cicpe.cli.arguments import whole
-from cicpe.cli.evaluate import stop_rule
 from cicpe.cli.output import amount, interval, plain_table, print_json, print_table, say
 from cicpe.cli.tasks import tasks_of
 
@@ -19,6 +18,7 @@ def robustness(
     epsilon: options.Epsilon,
     delta: options.Delta,
     noise: options.Noise = None,
+    context: options.Context = None,
     stop: options.Stop = "confidence",
     episodes: Annotated[int, typer.Option(parser=whole, metavar="N", help="Tasks to play under each prior.")] = 1000,
     random_seed: options.Seed = 0,
@@ -46,17 +46,17 @@ def robustness(
     import cicpe
     from cicpe.evaluation.robustness import robustness as measure
 
-    rule = stop_rule(stop)
     torch.set_num_threads(1)
     trained = cicpe.load(model)
-    played = tasks_of(trained, problem, option, noise)
-    tasks = trained.tasks(noise, played.problem)
-    agent = trained.agent(epsilon, delta, rule)
+    played = tasks_of(trained, problem, option, noise, context)
+    tasks = played.problem
+    agent = trained.agent(epsilon, delta, stop)
     found = measure(agent, tasks, epsilon, delta, episodes, random_seed, shift)
     about = {
         "problem": trained.description.problem,
         "options": played.options,
-        "noise": noise,
+        "noise": played.context.get("noise"),
+        "context": played.context,
         "epsilon": epsilon,
         "delta": delta,
         "stop": stop,

@@ -23,6 +23,10 @@ def serve(
         str | None,
         typer.Option(envvar="CICPE_TOKEN", metavar="T", help="A secret that every request has to show."),
     ] = None,
+    names: Annotated[
+        list[str] | None,
+        typer.Option("--name", metavar="HOST", help="A name by which a proxy in front of it is called; needs a token."),
+    ] = None,
     models: Annotated[
         list[str] | None,
         typer.Option("--model", metavar="DIR", help="A model's folder, beside the zoo, to begin campaigns with."),
@@ -35,6 +39,7 @@ def serve(
         import uvicorn
 
         from cicpe.server.app import make_app
+        from cicpe.server.limits import uvicorn_config
     except ModuleNotFoundError as error:
         if error.name not in ("fastapi", "starlette", "uvicorn"):
             raise
@@ -48,7 +53,7 @@ def serve(
     torch.set_num_threads(1)
     store = open_store(place)
     try:
-        app = make_app(store, token, [host], folders)
+        app = make_app(store, token, [host, *(names or [])], folders)
         try:
             family = socket.AF_INET6 if ":" in host else socket.AF_INET
             listening = socket.create_server((host, port), family=family)
@@ -58,15 +63,14 @@ def serve(
             shown = f"[{host}]" if ":" in host else host
             address = f"http://{shown}:{listening.getsockname()[1]}/"
             say(f"{address}" + (f"  (with the token: {address}#token=...)" if token else ""))
-            config = uvicorn.Config(app, log_level="warning", server_header=False, ws="none", lifespan="off")
-            uvicorn.Server(config).run(sockets=[listening])
+            uvicorn.Server(uvicorn_config(app)).run(sockets=[listening])
     finally:
         store.close()
 
 
 def _check(port: int, token: str | None, folders: list[str]) -> None:
     if not 0 <= port < 2**16:
-        raise InvalidInput("port", port, f"0 to {2**16 - 1}")
+        raise InvalidInput("port", port, f"from 0 to {2**16 - 1}")
     if token is not None and not (
         token.isascii() and token.isprintable() and token.strip() == token and len(token) >= 8
     ):

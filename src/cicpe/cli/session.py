@@ -10,10 +10,9 @@ import typer
 
 from cicpe.cli import options
 from cicpe.cli.arguments import given, number, seed, whole
-from cicpe.cli.evaluate import stop_rule
 from cicpe.cli.output import note, print_json
-from cicpe.cli.recent_campaigns import Memory
-from cicpe.cli.session_view import show_campaigns, show_log, show_next, show_status
+from cicpe.cli.recent_campaigns import RecentCampaigns
+from cicpe.cli.session_view import point, show_campaigns, show_log, show_next, show_status
 from cicpe.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -30,7 +29,7 @@ session_app = typer.Typer(
 Name = Annotated[
     str | None,
     typer.Option(
-        "--campaign", "-c", metavar="NAME", help="Its name, or the first letters of its id. Default: the last one used."
+        "--campaign", "-c", metavar="NAME", help="Its name, or id: and its first letters. Default: the last one used."
     ),
 ]
 Place = Annotated[
@@ -52,25 +51,33 @@ Version = Annotated[
         parser=whole, metavar="N", help="Refuse if the campaign is not at this version. Default: as you last saw it."
     ),
 ]
+StepOption = Annotated[
+    int | None,
+    typer.Option("--step", "-s", parser=whole, metavar="N", help="The number of the query that this is about."),
+]
+QueryOption = Annotated[
+    str | None,
+    typer.Option("--query", "-q", metavar="QUERY", help="The query that this is about: numbers with commas between."),
+]
 VALUES = {"ignore_unknown_options": True}
 """A negative number is no option."""
 
 
-class Desk(NamedTuple):
+class SessionCommands(NamedTuple):
     """A store and what is remembered of it."""
 
     store: "Store"
-    memory: Memory
+    recent: RecentCampaigns
 
     def record(self, campaign: str | None) -> "CampaignRecord":
         """The campaign that is meant: by name, the last one used, or the only one."""
         if campaign is not None:
             return self.store.find(campaign)
         known = self.store.campaigns()
-        last = [one for one in known if one.id == self.memory.last] or known
+        last = [one for one in known if one.id == self.recent.last] or known
         if len(last) != 1:
             names = ", ".join(one.name for one in known[-9:])
-            raise InvalidInput("campaign", None, f"one of {names}" if known else "there is none yet: cicpe session new")
+            raise InvalidInput("campaign", None, f"one of {names}" if known else "begun first: cicpe session new")
         return last[0]
 
     def open(self, record: "CampaignRecord") -> "Campaign":
@@ -85,20 +92,28 @@ class Desk(NamedTuple):
 
     def status(self, record: "CampaignRecord") -> "Status":
         """What a campaign says now; without the model, where that was seen before."""
-        seen = self.memory.seen(record.id)
-        status = seen if seen is not None and seen.version == record.version else self.open(record).session.status()
-        self.memory.remember(record.id, status)
-        return status
+        seen = self.recent.seen(record.id)
+        return seen if seen is not None and seen.version == record.version else self.open(record).session.status()
+
+    def remember(self, record: "CampaignRecord", status: "Status") -> None:
+        """Keeps what is shown, or says that whoever sees it has to name the step in what follows."""
+        failure = self.recent.remember(record.id, status)
+        if failure is not None:
+            note(f"what you see cannot be remembered ({failure})")
+            if status.query is not None:
+                note(f"so name the step when you tell:  cicpe session tell {status.step}: VALUE")
 
 
 @contextmanager
-def _desk(place: str | None) -> Iterator[Desk]:
+def _commands(place: str | None) -> Iterator[SessionCommands]:
     from cicpe.sessions.stores import default_store, open_store
 
     where = place or default_store()
     store = open_store(where)
     try:
-        yield Desk(store, Memory(where if "://" in where else str(Path(where).expanduser().resolve())))
+        yield SessionCommands(
+            store, RecentCampaigns(where if "://" in where else str(Path(where).expanduser().resolve()))
+        )
     finally:
         store.close()
 
@@ -124,23 +139,22 @@ def new(
     import cicpe
     from cicpe.sessions.campaign import Campaign
 
-    rule = stop_rule(stop)
     torch.set_num_threads(1)
     trained = cicpe.load(model)
     reference = str(Path(model).resolve()) if Path(model).is_dir() else model
-    with _desk(place) as desk:
+    with _commands(place) as commands:
         campaign = Campaign.new(
-            desk.store,
+            commands.store,
             trained,
             reference,
-            name=name or _free_name(desk.store, Path(model).name),
+            name=name or _free_name(commands.store, Path(model).name),
             epsilon=epsilon,
             delta=delta,
             seed=random_seed,
-            stop=rule,
+            stop=stop,
             context=_context(context or []) | given(noise=noise),
         )
-        _show(desk, campaign.record, campaign.session.status(), as_json)
+        _show(commands, campaign.record, campaign.session.status(), as_json)
 
 
 @session_app.command()
@@ -150,26 +164,44 @@ def ask(
     as_json: options.Json = False,
 ) -> None:
     """Show the open query: the same one until it is told. Exit code 1 if the campaign has stopped."""
-    with _desk(place) as desk:
-        record = desk.record(campaign)
-        status = desk.status(record)
-        _show(desk, record, status, as_json)
+    with _commands(place) as commands:
+        record = commands.record(campaign)
+        status = commands.status(record)
+        _show(commands, record, status, as_json)
     if status.stopped:
         raise typer.Exit(1)
 
 
 @session_app.command(context_settings=VALUES)
 def tell(
-    values: Annotated[list[str], typer.Argument(metavar="VALUE...", help="What was measured at the open query.")],
+    values: Annotated[
+        list[str], typer.Argument(metavar="[STEP:] VALUE...", help="What was measured at the open query.")
+    ],
     campaign: Name = None,
+    step: StepOption = None,
+    query: QueryOption = None,
     key: Key = None,
     version: Version = None,
     place: Place = None,
     as_json: options.Json = False,
 ) -> None:
-    """Record what was measured at the open query, and show the next one."""
-    observation = _numbers("observation", values)
-    _change(place, campaign, version, as_json, lambda one, seen: one.tell(observation, key=key, expected_version=seen))
+    """Record what was measured at the open query, and show the next one.
+
+    A value is recorded only at the query that it answers: the one that you saw last, or the one that you name. It is
+    refused if another is open by now.
+
+    \b
+    Examples:
+      cicpe session tell 0.76                      for the query that you saw last
+      cicpe session tell 3: 0.76                   for query 3; also -s 3
+      cicpe session tell 0.76 --query 0.25,-0.5    for the query at (0.25, -0.5)
+    """
+    before, rest = _leading_step(values)
+    if step is not None and before is not None and step != before:
+        raise InvalidInput("step", step, f"the same as before the colon, {before}")
+    observation = _numbers("observation", rest)
+    about = OpenQuery(version, before if step is None else step, None if query is None else _numbers("query", [query]))
+    _change(place, campaign, about, as_json, lambda one, which: one.tell(observation, key=key, **which))
 
 
 @session_app.command(context_settings=VALUES)
@@ -183,7 +215,7 @@ def correct(
 ) -> None:
     """Replace the value of an earlier step. The log keeps both; everything after is computed anew."""
     observation = _numbers("observation", values)
-    _change(place, campaign, None, as_json, lambda one, _: one.correct(step, observation, key=key), only_seen=False)
+    _change(place, campaign, None, as_json, lambda one, _: one.correct(step, observation, key=key))
 
 
 @session_app.command()
@@ -195,20 +227,22 @@ def undo(
     as_json: options.Json = False,
 ) -> None:
     """Take back the last change: the query before it is open again. The log keeps both."""
-    _change(place, campaign, version, as_json, lambda one, seen: one.undo(key=key, expected_version=seen))
+    _change(place, campaign, OpenQuery(version), as_json, lambda one, which: one.undo(key=key, **which))
 
 
 @session_app.command()
 def skip(
     reason: Annotated[str, typer.Argument(metavar="[REASON]", help="Why it cannot be measured.")] = "",
     campaign: Name = None,
+    step: StepOption = None,
     key: Key = None,
     version: Version = None,
     place: Place = None,
     as_json: options.Json = False,
 ) -> None:
     """The open query cannot be measured: show another, away from it."""
-    _change(place, campaign, version, as_json, lambda one, seen: one.skip(reason, key=key, expected_version=seen))
+    about = OpenQuery(version, step)
+    _change(place, campaign, about, as_json, lambda one, which: one.skip(reason, key=key, **which))
 
 
 @session_app.command(context_settings=VALUES)
@@ -222,7 +256,7 @@ def attach(
 ) -> None:
     """Record a measurement made elsewhere: attach 0.1,0.2 1.5"""
     where, observation = _numbers("query", [query]), _numbers("observation", [value])
-    _change(place, campaign, None, as_json, lambda one, _: one.attach(where, observation, key=key), only_seen=False)
+    _change(place, campaign, None, as_json, lambda one, _: one.attach(where, observation, key=key))
 
 
 @session_app.command()
@@ -232,11 +266,11 @@ def status(
     as_json: options.Json = False,
 ) -> None:
     """Draw what is known: confidence, the answer with its credible intervals, and the last steps."""
-    with _desk(place) as desk:
-        record = desk.record(campaign)
-        live = desk.open(record)
+    with _commands(place) as commands:
+        record = commands.record(campaign)
+        live = commands.open(record)
         now, record = live.session.status(), live.record
-        desk.memory.remember(record.id, now)
+        commands.remember(record, now)
     if as_json:
         print_json(record.model_dump(mode="json") | now.model_dump(mode="json"))
         return
@@ -251,9 +285,9 @@ def show_events(
     as_json: options.Json = False,
 ) -> None:
     """Print everything that happened, corrections and undone entries included."""
-    with _desk(place) as desk:
-        record = desk.record(campaign)
-        events = desk.store.events(record.id)
+    with _commands(place) as commands:
+        record = commands.record(campaign)
+        events = commands.store.events(record.id)
     if as_json:
         entries = [one.model_dump(mode="json") for one in events]
         print_json({"campaign": record.name, "id": record.id, "events": entries})
@@ -272,8 +306,8 @@ def export(
     """Write one JSON document with everything: the model's hash, the settings, the log, and what follows from it."""
     from cicpe.files import write_json
 
-    with _desk(place) as desk:
-        document = desk.open(desk.record(campaign)).export()
+    with _commands(place) as commands:
+        document = commands.open(commands.record(campaign)).export()
     if out is None:
         print_json(document)
         return
@@ -290,8 +324,8 @@ def list_campaigns(
     as_json: options.Json = False,
 ) -> None:
     """List the campaigns of a store; a star marks the last one used."""
-    with _desk(place) as desk:
-        records, last = desk.store.campaigns(), desk.memory.last
+    with _commands(place) as commands:
+        records, last = commands.store.campaigns(), commands.recent.last
     if as_json:
         print_json({"campaigns": [one.model_dump(mode="json") for one in records], "last": last})
     elif records:
@@ -300,24 +334,51 @@ def list_campaigns(
         print("There are no campaigns yet. Begin one: cicpe session new binary-search-6d --epsilon 0.1 --delta 0.1")
 
 
+class OpenQuery(NamedTuple):
+    """What the user said of the query that a change is about."""
+
+    version: int | None = None
+    step: int | None = None
+    query: list[float] | None = None
+
+    def checked(self, seen: "Status | None", campaign: "Campaign") -> dict[str, Any]:
+        """What is checked before anything is recorded: never nothing."""
+        if self.version is None and self.step is None and self.query is None:
+            if seen is None:
+                raise _nothing_seen(campaign)
+            return {"expected_version": seen.version}
+        named: dict[str, Any] = {"expected_version": self.version, "step": self.step, "query": self.query}
+        if self.query is None and seen is not None and seen.query is not None and seen.step == self.step:
+            named["query"] = seen.query  # the same number may be another place by now, after a skip
+        return {name: value for name, value in named.items() if value is not None}
+
+
+def _nothing_seen(campaign: "Campaign") -> InvalidInput:
+    now, name = campaign.session.status(), campaign.record.name
+    if now.query is None:
+        return InvalidInput("version", None, f"the version that you saw: look with  cicpe session ask -c {name}")
+    is_open = f"query {now.step} of {name} is open, at {point(now.query)}"
+    how = f"look with  cicpe session ask,  or name it: --step {now.step} (for undo: --version {now.version})"
+    return InvalidInput("step", None, f"the query that this is about, which you have not seen here. {is_open}; {how}")
+
+
 def _change(
     place: str | None,
     name: str | None,
-    version: int | None,
+    about: OpenQuery | None,
     as_json: bool,
-    change: "Callable[[Campaign, int | None], None]",
-    only_seen: bool = True,
+    change: "Callable[[Campaign, dict[str, Any]], None]",
 ) -> None:
-    """Makes a change for the version that the user has seen, and shows what comes next."""
-    with _desk(place) as desk:
-        record = desk.record(name)
-        before = desk.memory.seen(record.id) if only_seen and version is None else None
-        campaign = desk.open(record)
+    """Makes a change, for the query or the version that the user has seen or named, and shows what comes next."""
+    with _commands(place) as commands:
+        record = commands.record(name)
+        seen = commands.recent.seen(record.id)
+        campaign = commands.open(record)
         then = len(campaign.session.log)
-        change(campaign, before.version if before is not None else version)
+        change(campaign, {} if about is None else about.checked(seen, campaign))
         if not as_json:
             _say_what_happened(campaign, then)
-        _show(desk, campaign.record, campaign.session.status(), as_json)
+        _show(commands, campaign.record, campaign.session.status(), as_json)
 
 
 def _say_what_happened(campaign: "Campaign", before: int) -> None:
@@ -331,12 +392,18 @@ def _say_what_happened(campaign: "Campaign", before: int) -> None:
         note(f"{campaign.record.name}: {in_words(event)}{undone}")
 
 
-def _show(desk: Desk, record: "CampaignRecord", status: "Status", as_json: bool) -> None:
-    desk.memory.remember(record.id, status)
+def _show(commands: SessionCommands, record: "CampaignRecord", status: "Status", as_json: bool) -> None:
+    commands.remember(record, status)
     if as_json:
         print_json({"campaign": record.name, "id": record.id} | status.model_dump(mode="json", exclude={"history"}))
     else:
         show_next(record, status)
+
+
+def _leading_step(words: Sequence[str]) -> tuple[int | None, list[str]]:
+    """The step that a value answers, in the short form ``3: 0.76``, and the rest."""
+    before, colon, after = " ".join(words).partition(":")
+    return (whole(before.strip()), [after]) if colon else (None, list(words))
 
 
 def _numbers(field: str, words: Sequence[str]) -> list[float]:

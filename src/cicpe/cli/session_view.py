@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from cicpe.cli.output import amount, plain_table, print_table
 
 if TYPE_CHECKING:
-    from cicpe.sessions.status import Status, Step
+    from cicpe.sessions.status import Status, StatusStep
     from cicpe.sessions.stores import CampaignRecord, StoredEvent
 
 WIDTH = 41
@@ -83,7 +83,7 @@ def show_posterior(status: "Status", limits: Sequence[Sequence[float]] | None) -
     print_table(table)
 
 
-def show_history(history: "Sequence[Step]") -> None:
+def show_history(history: "Sequence[StatusStep]") -> None:
     """The last steps."""
     if not history:
         return

@@ -16,12 +16,13 @@ from typing import Annotated, Any, NamedTuple
 
 from pydantic import BaseModel, Field, ValidationError
 
-from cicpe.api import CHECKPOINT, load
 from cicpe.cli.evaluate import measured
 from cicpe.cli.tasks import tasks_of, typed_options
-from cicpe.errors import InvalidInput
+from cicpe.errors import InvalidInput, allowed_by
 from cicpe.files import write_atomic
+from cicpe.model import load
 from cicpe.problems import make_problem
+from cicpe.training.run import CHECKPOINT
 
 FLAGS = ("actor", "calibration-episodes", "epsilon", "minutes", "recipe", "seed", "updates")
 """What a file says to ``cicpe train``; any other name is an option of the problem."""
@@ -83,7 +84,7 @@ def read_sweep(path: Path) -> Sweep:
     except ValidationError as error:
         fault = error.errors()[0]
         value = None if fault["type"] == "missing" else fault["input"]
-        allowed = f"{fault['msg']}; a sweep has {', '.join(Sweep.model_fields)}"
+        allowed = f"{allowed_by(fault['msg'])}; a sweep has {', '.join(Sweep.model_fields)}"
         raise InvalidInput(".".join(map(str, fault["loc"])) or "file", value, allowed) from None
     except ValueError as error:
         raise InvalidInput("file", str(path), f"TOML, or JSON in a file that ends in .json ({error})") from None
@@ -198,7 +199,7 @@ def measure(run: Run, sweep: Sweep, known: list[dict[str, Any]]) -> list[dict[st
             row = about | cell.model_dump() | {"minutes": model.description.minutes, "refused": None}
             try:
                 played = tasks_of(model, None, _pairs(sweep.tasks), cell.noise)
-                row |= measured(model, played, cell.epsilon, cell.delta, cell.noise, episodes=sweep.episodes)
+                row |= measured(model, played, cell.epsilon, cell.delta, episodes=sweep.episodes)
             except InvalidInput as error:
                 row["refused"] = str(error)
         rows.append(row)

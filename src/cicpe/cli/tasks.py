@@ -9,14 +9,14 @@ from cicpe.cli.arguments import given
 from cicpe.errors import InvalidInput
 
 if TYPE_CHECKING:
-    from cicpe.model.model import Model
+    from cicpe.model import Model
     from cicpe.problems import Problem
 
 DRAWN = 256
 """Tasks that are drawn to see whether their context is one that the model knows."""
 
 
-class Played(NamedTuple):
+class PlayedFamily(NamedTuple):
     """The family that a model is played on."""
 
     problem: "Problem"
@@ -24,6 +24,8 @@ class Played(NamedTuple):
     """All that it was made with."""
     changed: dict[str, Any]
     """Those that are not the model's own."""
+    context: dict[str, float]
+    """Contexts that are held at one value."""
 
     @property
     def said(self) -> str:
@@ -41,7 +43,13 @@ def problem_of(name: str, pairs: Sequence[str] | None, **flags: Any) -> "tuple[P
     return make_problem(name, **said | options), options
 
 
-def tasks_of(model: "Model", place: str | None, pairs: Sequence[str] | None = None, noise: object = None) -> Played:
+def tasks_of(
+    model: "Model",
+    place: str | None,
+    pairs: Sequence[str] | None = None,
+    noise: float | None = None,
+    context: Sequence[str] | None = None,
+) -> PlayedFamily:
     """What a model is played on: its own family, or the one at ``place``, with the options in ``pairs`` replaced.
 
     What is not its own has to have the shape and the context that the model was trained for.
@@ -58,14 +66,28 @@ def tasks_of(model: "Model", place: str | None, pairs: Sequence[str] | None = No
         if place is not None or (pairs and error.field != "problem"):
             raise
         raise InvalidInput(error.field, error.value, f"{error.allowed}; name its new place with --problem") from None
-    _said_once("noise", noise, changed)
-    played = Played(problem, about.problem_options | changed, changed)
+    known = read_context(noise, context)
+    for name, value in known.items():
+        _said_once(name, value, changed)
+    played = PlayedFamily(problem, about.problem_options | changed, changed, known)
     misfit = model.misfit(problem) if place is not None or changed else None
     if misfit is not None:
         raise InvalidInput(*(("option", played.said) if place is None else ("problem", place)), misfit)
     if changed:
         model.check_contexts(TaskBatch.draw(problem, DRAWN, torch.Generator().manual_seed(0)).context)
-    return played
+    return played._replace(problem=model.tasks(known, problem))
+
+
+def read_context(noise: float | None, pairs: Sequence[str] | None) -> dict[str, float]:
+    """Known contexts by name, from ``--noise`` and ``--context NAME=VALUE``."""
+    known = _read_pairs("context", pairs, "NAME=VALUE, such as noise=0.1")
+    for name, value in known.items():
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise InvalidInput("context", f"{name}={value}", "a number for each name")
+    if noise is not None:
+        _said_once("noise", noise, known)
+        known["noise"] = noise
+    return {name: float(value) for name, value in known.items()}
 
 
 def read_options(problem: str, pairs: Sequence[str] | None) -> dict[str, Any]:
@@ -134,4 +156,4 @@ def _json_or_text(text: str) -> Any:
 
 def _said_once(flag: str, value: object, options: dict[str, Any]) -> None:
     if value is not None and flag in options:
-        raise InvalidInput(flag, value, f"one of --{flag} and --option {flag}=..., not both")
+        raise InvalidInput(flag, value, f"set by --{flag} or --option {flag}=..., not both")

@@ -12,7 +12,7 @@ from cicpe.cli.tasks import problem_of, read_settings
 from cicpe.errors import InvalidInput
 
 if TYPE_CHECKING:
-    from cicpe.model.model import Model
+    from cicpe.model import Model
 
 DELTA = 0.1
 """The delta that a finished run reports on."""
@@ -141,24 +141,26 @@ def _pair(name: str, values: list[float] | None) -> tuple[float, float] | None:
 
 def _check_folder(out: Path, resume: bool, overwrite: bool) -> None:
     """Refuses to train over something that would be lost by it."""
-    from cicpe.api import CHECKPOINT
+    from cicpe.training.run import CHECKPOINT
 
     finished, begun = (out / "config.json").exists(), (out / CHECKPOINT).exists()
     if out.exists() and not out.is_dir():
         raise InvalidInput("out", str(out), "a folder, or a name for a new one; this is a file")
     if resume and overwrite:
-        raise InvalidInput("overwrite", True, "one of --resume and --overwrite, not both")
+        raise InvalidInput("overwrite", True, "left out with --resume")
     if resume and finished and not begun:
         raise InvalidInput("resume", str(out), "a folder with a checkpoint; this holds a finished model and none")
     if resume and not begun:
         note(f"there is no checkpoint in {out} to go on from; starting at the beginning")
     if (finished or begun) and not resume and not overwrite:
         holds = "a finished model" if finished else "the checkpoint of a run that was interrupted"
-        raise InvalidInput("out", str(out), f"it holds {holds}; add --resume or --overwrite, or choose another --out")
+        raise InvalidInput(
+            "out", str(out), f"a new folder; this one holds {holds}. Add --resume or --overwrite, or choose another"
+        )
 
 
 def _say_how_to_go_on(out: Path) -> None:
-    from cicpe.api import CHECKPOINT
+    from cicpe.training.run import CHECKPOINT
 
     if (out / CHECKPOINT).exists():
         note(f"interrupted; the same command with --resume goes on from the checkpoint in {out}")
@@ -173,7 +175,7 @@ def _summary(model: "Model", out: Path) -> dict[str, Any]:
         "problem": about.problem,
         "options": about.problem_options,
         "epsilon": list(about.training.epsilon),
-        "actor": about.training.actor,
+        "actor": about.training.query_rule,
         "recipe": about.recipe,
         "seed": about.seed,
         "minutes": about.minutes,
@@ -188,12 +190,12 @@ def _calibrated(model: "Model") -> list[dict[str, Any]]:
     """The confidence rule's thresholds at ``DELTA``; null where the model was not reliable enough."""
     calibration = model.calibration
     column = calibration.deltas.index(DELTA)
-    name = next(iter(model.description.context_names), None)
+    names = model.description.context_names
     rows = []
-    for knot, by_epsilon in zip(calibration.knots, calibration.confidence, strict=True):
+    for point, by_epsilon in zip(calibration.grid.points, calibration.rules["confidence"], strict=True):
         for epsilon, cells in zip(calibration.epsilons, by_epsilon, strict=True):
             cell = cells[column]
-            where = {} if name is None else {name: knot}
+            where = dict(zip(names, point, strict=False))
             figures = None if cell is None else cell._asdict()
             rows.append({**where, "epsilon": epsilon, "delta": DELTA, "cell": figures})
     return rows

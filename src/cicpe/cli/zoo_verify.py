@@ -11,13 +11,12 @@ from cicpe.certification.certify import calibration_sha256
 from cicpe.data.places import DataError
 from cicpe.errors import CicpeError, ModelError
 from cicpe.evaluation.evaluate import evaluate_agent
-from cicpe.model.model import CALIBRATION, WEIGHTS, Model
+from cicpe.model import Model
+from cicpe.model.folder import CALIBRATION, WEIGHTS
 
 LEVEL = 0.01
 """A model fails if so few successes are less likely than this, were its success probability 1 - delta."""
 DELTA = 0.1
-EPISODES, SLOW_EPISODES = 400, 60
-"""Of networks, and of beliefs that are computed, which take a second an episode."""
 
 
 class Found(NamedTuple):
@@ -95,10 +94,9 @@ def _check_hashes(model: Model, folder: Path) -> None:
 
 
 def _play(model: Model, episodes: int | None, seed: int) -> Found:
-    slow = model.description.training.kind != "networks"
-    count = (SLOW_EPISODES if slow else EPISODES) if episodes is None else episodes
+    count = model.description.training.calibration.verify_episodes if episodes is None else episodes
     epsilon, delta = _middle(model)
-    result = evaluate_agent(model.agent(epsilon, delta), model.problem, epsilon, delta, count, seed)
+    result = evaluate_agent(model.agent(epsilon, delta), model.problem, epsilon, count, seed)
     successes = round(result.accuracy * count)
     p_value = float(binom.cdf(successes, count, 1 - delta))
     return Found(epsilon, delta, count, result.accuracy, p_value, result.mean_queries, result.seconds)
@@ -109,6 +107,6 @@ def _middle(model: Model) -> tuple[float, float]:
     table = model.calibration
     row = len(table.epsilons) // 2
     for column, delta in enumerate(table.deltas):
-        if delta >= DELTA and all(by_epsilon[row][column] is not None for by_epsilon in table.confidence):
+        if delta >= DELTA and all(by_epsilon[row][column] is not None for by_epsilon in table.rules["confidence"]):
             return table.epsilons[row], delta
     raise ModelError(f"it promises nothing at epsilon {table.epsilons[row]:g}: no threshold was safe at any delta")

@@ -1,4 +1,4 @@
-"""Fitted fields on disk: one pair of files a region, and a list of regions under a name.
+"""Fitted fields on disk: one pair of files per region, and a list of regions under a name.
 
 A region's files are named by a hash of its samples and of the settings, so a fit that was interrupted goes on where it
 ended, and the same region in two collections is fitted once. A collection's digest is a hash of those names: data and
@@ -112,8 +112,8 @@ def read_tensor(folder: Path, entry: Entry, name: str) -> Tensor:
     path = folder / f"{entry.key}.safetensors"
     try:
         with safetensors.safe_open(path, framework="pt") as file:
-            found: Tensor = file.get_tensor(name)
-            return found
+            tensor: Tensor = file.get_tensor(name)
+            return tensor
     except (OSError, safetensors.SafetensorError) as error:
         raise DataError(f"{path} cannot be read ({error}); delete its .json too and run cicpe data fit again") from None
 
@@ -189,7 +189,7 @@ def _fit_one(work: tuple[Region, FitSettings, Path]) -> Entry:
         below_limit=region.below_limit,
         box=region.box,
         lengthscale=(east, north),
-        signal=float(field.kernel.signal),
+        signal=float(field.kernel.amplitude),
         noise=float(field.noise),
         elbo=float(field.elbo[-1]),
         seconds=time.process_time() - start,

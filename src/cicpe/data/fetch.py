@@ -66,5 +66,5 @@ def _fault(table: bytes) -> str:
     """What is wrong with a table; nothing, where it is the one that we know."""
     if len(table) != BYTES:
         return f"it has {len(table):,} bytes, not {BYTES:,}"
-    found = hashlib.sha256(table).hexdigest()
-    return "" if found == SHA256 else f"its sha256 is {found}, not {SHA256}"
+    digest = hashlib.sha256(table).hexdigest()
+    return "" if digest == SHA256 else f"its sha256 is {digest}, not {SHA256}"

@@ -20,9 +20,10 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn.functional import softplus
 
-from cicpe import trees
 from cicpe.data.regions import Region
 from cicpe.errors import InvalidInput
+from cicpe.gp.exact import noisy_root
+from cicpe.gp.kernels import MATERN_32, Kernel
 
 JITTER = 1e-6
 """Added to the diagonal of K_ZZ."""
@@ -54,21 +55,7 @@ class FitSettings:
                 raise InvalidInput(name, getattr(self, name), "a whole number of at least 1")
 
 
-class Kernel(NamedTuple):
-    """The covariance of f: a length scale for each axis (east, north), and the signal's standard deviation."""
-
-    lengthscale: Float[Tensor, " 2"]
-    signal: Float[Tensor, ""]
-
-    def between(self, a: Float[Tensor, "n 2"], b: Float[Tensor, "m 2"]) -> Float[Tensor, "n m"]:
-        """k of every pair."""
-        # Not by a product of matrices: its rounding is a visible noise at short distances.
-        exact = "donot_use_mm_for_euclid_dist"
-        r = math.sqrt(3) * torch.cdist(a / self.lengthscale, b / self.lengthscale, compute_mode=exact)
-        return self.signal**2 * (1 + r) * torch.exp(-r)
-
-
-class Field(NamedTuple):
+class RandomField(NamedTuple):
     """A fitted field: the kernel, the noise, and the posterior of the whitened inducing values."""
 
     kernel: Kernel
@@ -83,28 +70,32 @@ class Field(NamedTuple):
 
     def whitener(self) -> Float[Tensor, "m m"]:
         """L, where K_ZZ = L L^T."""
-        return _cholesky(self.kernel, self.inducing)
+        return noisy_root(self.kernel.covariance(self.inducing, self.inducing), JITTER)
 
     def weights(self, place: Float[Tensor, "n 2"]) -> Float[Tensor, "m n"]:
         """The columns a(x) = L^-1 k(Z, x)."""
-        across = self.kernel.between(self.inducing, place)
-        solved: Tensor = torch.linalg.solve_triangular(self.whitener(), across, upper=False)
-        return solved
+        cross = self.kernel.covariance(self.inducing, place)
+        columns: Tensor = torch.linalg.solve_triangular(self.whitener(), cross, upper=False)
+        return columns
 
     def posterior(self, place: Float[Tensor, "n 2"]) -> tuple[Float[Tensor, " n"], Float[Tensor, " n"]]:
         """Mean and variance of f."""
         weights = self.weights(place)
         spread = (self.root.T @ weights).square().sum(dim=0)
-        return weights.T @ self.mean, self.kernel.signal**2 - weights.square().sum(dim=0) + spread
+        return weights.T @ self.mean, self.kernel.amplitude**2 - weights.square().sum(dim=0) + spread
 
 
-def _cholesky(kernel: Kernel, place: Float[Tensor, "m 2"]) -> Float[Tensor, "m m"]:
-    root: Tensor = torch.linalg.cholesky(kernel.between(place, place) + JITTER * torch.eye(len(place)).to(place))
-    return root
+def elbo(field: RandomField, place: Float[Tensor, "n 2"], value: Float[Tensor, " n"]) -> Float[Tensor, ""]:
+    """The evidence lower bound of a field.
 
+    Args:
+        field: Kernel, noise and posterior of the inducing values.
+        place: Where samples were taken.
+        value: What they are, in standard scores.
 
-def elbo(field: Field, place: Float[Tensor, "n 2"], value: Float[Tensor, " n"]) -> Float[Tensor, ""]:
-    """The evidence lower bound of a field, per place."""
+    Returns:
+        The bound per place.
+    """
     mean, variance = field.posterior(place)
     noise = field.noise**2
     expected = -0.5 * torch.log(2 * math.pi * noise) - 0.5 * ((value - mean).square() + variance) / noise
@@ -114,7 +105,16 @@ def elbo(field: Field, place: Float[Tensor, "n 2"], value: Float[Tensor, " n"]) 
 
 
 def inducing_points(place: Float[Tensor, "n 2"], most: int, seed: int) -> Float[Tensor, "m 2"]:
-    """All places where there are few of them; else the centres of ``most`` clusters (k-means)."""
+    """All places where there are few of them; else the centres of clusters (k-means).
+
+    Args:
+        place: Where samples were taken.
+        most: The most inducing points.
+        seed: Decides the starting places of k-means.
+
+    Returns:
+        At most ``most`` points.
+    """
     if len(place) <= most:
         return place.clone()
     from scipy.cluster.vq import kmeans2
@@ -123,8 +123,16 @@ def inducing_points(place: Float[Tensor, "n 2"], most: int, seed: int) -> Float[
     return torch.from_numpy(centres)
 
 
-def fit_field(region: Region, settings: FitSettings) -> Field:
-    """Climbs the bound with Adam, from gpytorch's starting values. In double precision, on the calling thread."""
+def fit_field(region: Region, settings: FitSettings) -> RandomField:
+    """Climbs the bound with Adam, from gpytorch's starting values, in double precision and on the calling thread.
+
+    Args:
+        region: The samples.
+        settings: How to fit.
+
+    Returns:
+        The field, with the bound at every step.
+    """
     place, value = torch.from_numpy(region.place), torch.from_numpy(region.value)
     inducing = inducing_points(place, settings.inducing, settings.seed)
     m = len(inducing)
@@ -134,10 +142,10 @@ def fit_field(region: Region, settings: FitSettings) -> Field:
     root = torch.eye(m, dtype=torch.float64).requires_grad_()
     optimiser = torch.optim.Adam([free, mean, root], lr=settings.rate)
 
-    def current() -> Field:
+    def current() -> RandomField:
         positive = softplus(free)
-        kernel = Kernel(positive[:2], positive[2].sqrt())
-        return Field(kernel, (positive[3] + LEAST_NOISE).sqrt(), inducing, mean, root.tril(), torch.empty(0))
+        kernel = Kernel(positive[:2], positive[2].sqrt(), MATERN_32)
+        return RandomField(kernel, (positive[3] + LEAST_NOISE).sqrt(), inducing, mean, root.tril(), torch.empty(0))
 
     curve = torch.empty(settings.steps)
     for step in range(settings.steps):
@@ -147,4 +155,4 @@ def fit_field(region: Region, settings: FitSettings) -> Field:
         optimiser.step()
         curve[step] = bound.detach()
     with torch.no_grad():
-        return trees.map_leaves(torch.Tensor.detach, current())._replace(elbo=curve)
+        return current()._replace(mean=mean.detach(), elbo=curve)

@@ -14,9 +14,9 @@ class DataError(CicpeError):
 
 def cache_folder() -> Path:
     """``CICPE_CACHE``, or a folder in the user's cache directory. Everything in it can be made again."""
-    given = os.environ.get("CICPE_CACHE")
-    if given:
-        return Path(given).expanduser()
+    folder = os.environ.get("CICPE_CACHE")
+    if folder:
+        return Path(folder).expanduser()
     home = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
     return Path(home).expanduser() / "cicpe"
 
@@ -26,5 +26,5 @@ def geo(module: str) -> Any:
     try:
         return importlib.import_module(module)
     except ImportError:
-        allowed = "an installed package; it comes with the extra: pip install 'cicpe[geo]'"
+        allowed = "installed; it comes with the extra: pip install 'cicpe[geo]'"
         raise InvalidInput("package", module.split(".")[0], allowed) from None

@@ -59,12 +59,12 @@ def regions_of(survey: Survey, least: int = LEAST_SAMPLES, only: Sequence[str] =
     if least < 3:
         raise InvalidInput("least", least, "a whole number of at least 3")
     names = np.array(survey.region)
-    found, counts = np.unique(names, return_counts=True)
-    missing = sorted(set(only) - set(found.tolist()))
+    present, counts = np.unique(names, return_counts=True)
+    missing = sorted(set(only) - set(present.tolist()))
     if missing:
         raise InvalidInput("regions", ", ".join(missing), "names of the survey's regions: cicpe data show lists them")
     wanted = [
-        str(name) for name, count in zip(found, counts, strict=True) if (name in only if only else count >= least)
+        str(name) for name, count in zip(present, counts, strict=True) if (name in only if only else count >= least)
     ]
     if not wanted:
         raise DataError(f"no region has {least} samples or more; the largest has {counts.max()}")

@@ -11,7 +11,10 @@ import torch
 from jaxtyping import Float
 from torch import Generator, Tensor
 
-from cicpe.data.fields import Field, Kernel
+from cicpe.data.fields import RandomField
+from cicpe.gp.exact import noisy_root
+from cicpe.gp.kernels import Kernel
+from cicpe.gp.matheron import prior_draws
 
 FEATURES = 2048
 """Random Fourier features of a draw."""
@@ -23,38 +26,53 @@ def grid_places(side: int) -> Float[Tensor, "cells 2"]:
     return torch.cartesian_prod(axis, axis)
 
 
-def grid_mean(field: Field, side: int) -> Float[Tensor, "side side"]:
-    """The posterior mean; the first index is east, the second north."""
+def grid_mean(field: RandomField, side: int) -> Float[Tensor, "side side"]:
+    """The posterior mean on the grid.
+
+    Args:
+        field: A fitted field.
+        side: Grid points along a side.
+
+    Returns:
+        The first index is east, the second north.
+    """
     return (field.weights(grid_places(side)).T @ field.mean).view(side, side).float()
 
 
-def grid_draws(field: Field, side: int, count: int, rng: Generator) -> Float[Tensor, "count side side"]:
+def grid_draws(field: RandomField, side: int, count: int, rng: Generator) -> Float[Tensor, "count side side"]:
     """Functions from the posterior, by Matheron's rule: a prior path, moved to where the inducing values should be.
 
     f(x) = g(x) + a(x)^T (v - L^-1 g(Z)) with v ~ q(v), and g a path of the prior in random Fourier features. Every
     draw has features of its own, so that the mean and the covariance of f are those of the posterior; only its law
     is not exactly Gaussian.
+
+    Args:
+        field: A fitted field.
+        side: Grid points along a side.
+        count: How many functions.
+        rng: Draws them.
+
+    Returns:
+        Every function on the grid.
     """
     weights = field.weights(grid_places(side)).T.float()
     whitener = field.whitener()
-    found = torch.empty(count, side, side)
+    draws = torch.empty(count, side, side)
     for index in range(count):
         frequency, phase = _features(field.kernel, rng)
         white = torch.randn(len(field.mean), generator=rng, dtype=torch.float64)
         at_inducing = (torch.exp(1j * (field.inducing @ frequency.T)) @ phase).real[:, None]
         moved = field.mean + field.root @ white
         moved = moved - torch.linalg.solve_triangular(whitener, at_inducing, upper=False)[:, 0]
-        found[index] = _on_grid(frequency, phase, side) + (weights @ moved.float()).view(side, side)
-    return found
+        draws[index] = _on_grid(frequency, phase, side) + (weights @ moved.float()).view(side, side)
+    return draws
 
 
 def _features(kernel: Kernel, rng: Generator) -> tuple[Float[Tensor, "features 2"], Tensor]:
-    """Frequencies of a Matern-3/2 kernel (Student's t with three degrees of freedom) and complex amplitudes."""
-    normal = torch.randn((FEATURES, 2), generator=rng, dtype=torch.float64)
-    chi_square = torch.randn((FEATURES, 3), generator=rng, dtype=torch.float64).square().sum(dim=1, keepdim=True)
-    frequency = normal / kernel.lengthscale * torch.sqrt(3 / chi_square)
+    """Frequencies of the kernel and complex amplitudes."""
+    frequency = kernel.frequencies(FEATURES, rng)
     parts = torch.randn((FEATURES, 2), generator=rng, dtype=torch.float64)
-    return frequency, torch.view_as_complex(parts) * kernel.signal / math.sqrt(FEATURES)
+    return frequency, torch.view_as_complex(parts) * kernel.amplitude / math.sqrt(FEATURES)
 
 
 def _on_grid(frequency: Float[Tensor, "features 2"], phase: Tensor, side: int) -> Float[Tensor, "side side"]:
@@ -66,16 +84,24 @@ def _on_grid(frequency: Float[Tensor, "features 2"], phase: Tensor, side: int) -
 
 
 def grid_twins(
-    field: Field, place: Float[Tensor, "n 2"], side: int, count: int, rng: Generator
+    field: RandomField, place: Float[Tensor, "n 2"], side: int, count: int, rng: Generator
 ) -> Float[Tensor, "count side side"]:
-    """Posterior means of simulated surveys, whose values were made standard scores as a real survey's are."""
-    n = len(place)
-    covariance = field.kernel.between(place, place)
-    unit = torch.eye(n, dtype=torch.float64)
-    white = torch.randn((2, n, count), generator=rng, dtype=torch.float64)
-    root = torch.linalg.cholesky(covariance + 1e-9 * unit)
-    value = root @ white[0] + field.noise * white[1]
+    """Posterior means of simulated surveys, whose values are turned into standard scores as a real survey's are.
+
+    Args:
+        field: A fitted field, whose prior is drawn from.
+        place: Where the simulated surveys sample.
+        side: Grid points along a side.
+        count: How many surveys.
+        rng: Draws them.
+
+    Returns:
+        Every posterior mean on the grid.
+    """
+    covariance = field.kernel.covariance(place, place)
+    white = torch.randn((2, len(place), count), generator=rng, dtype=torch.float64)
+    value = prior_draws(covariance, white[0].mT, 1e-9).mT + field.noise * white[1]
     value = (value - value.mean(dim=0)) / value.std(dim=0, correction=0)
-    solved = torch.cholesky_solve(value, torch.linalg.cholesky(covariance + field.noise**2 * unit))
-    smooth = field.kernel.between(grid_places(side), place) @ solved
+    solved = torch.cholesky_solve(value, noisy_root(covariance, field.noise**2))
+    smooth = field.kernel.covariance(grid_places(side), place) @ solved
     return smooth.T.float().contiguous().view(count, side, side)

@@ -35,12 +35,14 @@ def split(boxes: Boxes, number: int) -> Split:
     if number not in range(FOLDS):
         raise InvalidInput("split", number, f"a whole number from 0 to {FOLDS - 1}")
     if len(boxes) < FOLDS:
-        raise InvalidInput("split", number, f"at least {FOLDS} regions; there are {len(boxes)}. Name regions instead")
+        raise InvalidInput(
+            "split", number, f"left out with fewer than {FOLDS} regions, as here ({len(boxes)}): name regions instead"
+        )
     held_out = _patches(boxes, sorted(boxes), FOLDS)[number]
     near = {name for name in boxes if any(touch(boxes[name], boxes[other]) for other in held_out)}
     train = tuple(sorted(set(boxes) - near))
     if not train:
-        raise InvalidInput("split", number, "regions that do not all touch each other. Name regions instead")
+        raise InvalidInput("split", number, "left out where all regions touch each other: name regions instead")
     return Split(train, tuple(sorted(held_out)), tuple(sorted(near - set(held_out))))
 
 

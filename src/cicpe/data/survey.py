@@ -50,7 +50,7 @@ KNOWN = (
 @final
 @dataclass(frozen=True)
 class Survey:
-    """Measurements, one an entry; values are positive."""
+    """Measurements, one per entry; values are positive."""
 
     region: tuple[str, ...]
     latitude: Numbers
@@ -141,8 +141,8 @@ def _columns(path: Path, header: list[str], asked: Columns | None) -> Columns:
         if all(name.lower() in header for name in columns):
             return columns
     wanted = "latitude, longitude, value and region" if asked is None else ", ".join(asked)
-    found = ", ".join(header[:12]) + (", ..." if len(header) > 12 else "")
-    raise DataError(f"{path} has no columns {wanted}; it has {found or 'none'}. Name them with --columns")
+    present = ", ".join(header[:12]) + (", ..." if len(header) > 12 else "")
+    raise DataError(f"{path} has no columns {wanted}; it has {present or 'none'}. Name them with --columns")
 
 
 def _number(path: Path, line: int, cells: dict[str, str], key: str) -> float | None:

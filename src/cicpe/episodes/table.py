@@ -1,7 +1,8 @@
-"""Episodes without a stop: what an agent would have done at every prefix, so that any stop rule can be judged later."""
+"""Episodes that go on past every stop: what would have been done at every prefix, so that any rule can be judged."""
 
-from collections.abc import Sequence
-from typing import NamedTuple, final
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, final
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -9,27 +10,27 @@ from torch import Generator, Tensor
 
 from cicpe import trees
 from cicpe.agents.base import Agent
-from cicpe.agents.stop_rules import BellmanStop
-from cicpe.beliefs.base import Belief
+from cicpe.agents.stop_rules import StopRule
+from cicpe.beliefs.base import Assessment, Belief, StopView
+from cicpe.episodes.play import never, play
 from cicpe.errors import InvalidInput
 from cicpe.problems import Problem, TaskBatch
 
 CHUNK = 512
-
-SURE = 0.9995
+CERTAIN = 0.9995
 """Confidence at which an episode need not be played on: no threshold that matters is above."""
 
 
 @final
 class EpisodeTable(NamedTuple):
-    """What an agent would have done at every prefix of some episodes."""
+    """What a belief would have done at every prefix of some episodes."""
 
     loss: Float[Tensor, "epsilon episode prefix"]
     """Of what would be recommended at each epsilon."""
     context: Float[Tensor, "episode context"]
     confidence: Float[Tensor, "epsilon episode prefix"]
-    bellman: Tensor
-    """Where the Bellman rule would stop: epsilon x cost x episode x prefix, boolean."""
+    stops: Mapping[str, Bool[Tensor, "epsilon threshold episode prefix"]]
+    """Where rules that value queries would stop, by their names."""
     std: Float[Tensor, "episode prefix answer"]
     """Spread of the target."""
     length: Int[Tensor, " episode"]
@@ -41,72 +42,142 @@ class EpisodeTable(NamedTuple):
             self.loss[:, rows],
             self.context[rows],
             self.confidence[:, rows],
-            self.bellman[:, :, rows],
+            {name: stops[:, :, rows] for name, stops in self.stops.items()},
             self.std[rows],
             self.length[rows],
         )
 
+    def view(self, epsilon: int) -> StopView:
+        """What a rule that does not value queries sees at every prefix, at the epsilon of that position."""
+        confidence = self.confidence[epsilon]
+        time = torch.arange(confidence.shape[1]).expand_as(confidence)
+        nothing = torch.zeros_like(confidence)
+        return StopView(time, 0, confidence, self.std, nothing, nothing)
+
     @staticmethod
     def joined(parts: "Sequence[EpisodeTable]") -> "EpisodeTable":
         """The episodes of all parts."""
-        loss, context, confidence, bellman, std, length = zip(*parts, strict=True)
         return EpisodeTable(
-            torch.cat(loss, dim=1),
-            torch.cat(context),
-            torch.cat(confidence, dim=1),
-            torch.cat(bellman, dim=2),
-            torch.cat(std),
-            torch.cat(length),
+            torch.cat([part.loss for part in parts], dim=1),
+            torch.cat([part.context for part in parts]),
+            torch.cat([part.confidence for part in parts], dim=1),
+            {name: torch.cat([part.stops[name] for part in parts], dim=2) for name in parts[0].stops},
+            torch.cat([part.std for part in parts]),
+            torch.cat([part.length for part in parts]),
         )
 
 
-def record(
-    belief: Belief,
-    tasks: TaskBatch,
-    epsilons: tuple[float, ...],
-    scale: float,
-    rng: Generator,
-    costs: tuple[float, ...] = (),
-    minimum_time: int = 1,
-) -> EpisodeTable:
-    """Plays every task to the horizon and records what each stop rule would see.
+@final
+@dataclass(frozen=True)
+class RecordSettings:
+    """What is written down of every episode."""
 
-    An episode ends before that where it is sure at every epsilon, and stopped at every cost.
+    epsilons: tuple[float, ...]
+    query_spread: float = 0.0
+    rules: tuple[StopRule, ...] = ()
+    """Rules that value queries; others are judged by the confidence and the spread that are always kept."""
+    costs: tuple[float, float] | None = None
+    """The range of costs that they are tried at."""
+    minimum_time: int = 1
+    """Queries before such a rule may stop."""
+
+
+@final
+@dataclass(frozen=True)
+class Assessor:
+    """A belief as a player: its proposals are its whole assessments, at some epsilons and costs."""
+
+    belief: Belief
+    epsilons: tuple[float, ...]
+    query_spread: float = 0.0
+    costs: tuple[float, ...] = ()
+
+    @property
+    def horizon(self) -> int:
+        """The belief's own."""
+        return self.belief.horizon
+
+    def begin(self, context: Tensor) -> Any:
+        """The belief's state before the first query."""
+        return self.belief.begin(context)
+
+    def propose(self, state: Any, rng: Generator) -> Assessment:
+        """What the belief makes of its histories."""
+        n = len(trees.leaves(state)[0])
+        prices = [torch.full((n,), cost) for cost in self.costs]
+        return self.belief.assess(state, self.epsilons, rng, self.query_spread, prices)
+
+    def observe(self, state: Any, query: Tensor, observation: Tensor) -> Any:
+        """The belief's state after the observations."""
+        return self.belief.observe(state, query, observation)
+
+
+def tabulate(belief: Belief, tasks: TaskBatch, settings: RecordSettings, rng: Generator) -> EpisodeTable:
+    """Plays every task to the horizon and writes down what each stop rule would see.
+
+    An episode ends before that where it is sure at every epsilon, and stopped by every rule at every threshold.
+
+    Args:
+        belief: Who plays.
+        tasks: The hidden tasks.
+        settings: What is written down.
+        rng: Draws queries and observations.
+
+    Returns:
+        One row per task. What an ended episode had last stays in its later columns.
     """
-    n, steps = len(tasks), belief.horizon + 1
-    loss, confidence = torch.zeros(len(epsilons), n, steps), torch.zeros(len(epsilons), n, steps)
-    bellman = torch.zeros(len(epsilons), len(costs), n, steps, dtype=torch.bool)
-    std, length = torch.zeros(n, steps, belief.answer_space.dim), torch.full((n,), belief.horizon)
-    rule = BellmanStop(lambda context: torch.zeros(len(context)), minimum_time)
-    context, active, state = tasks.context, torch.arange(n), belief.begin(tasks.context)
-    for t in range(steps):
-        prices = [torch.full((len(active),), cost) for cost in costs]
-        assessment = belief.assess(state, epsilons, rng, scale, prices)
-        one = assessment.recommendation.stride(0) == 0  # the same at every epsilon
-        losses = [
-            tasks.loss(answer) for answer in (assessment.recommendation[:1] if one else assessment.recommendation)
-        ]
-        # What an ended episode had last stays in its later columns.
-        std[active, t:] = assessment.std[:, None]
-        for e in range(len(epsilons)):
-            loss[e, active, t:] = losses[0 if one else e][:, None]
-            confidence[e, active, t:] = assessment.confidence[e][:, None]
-            for c, price in enumerate(prices):
-                bellman[e, c, active, t:] = rule.decide(assessment.view(e, c), price)[:, None]
-        stopped = bellman[:, :, active, : t + 1].any(dim=-1).all(dim=1).all(dim=0)
-        go = (assessment.confidence < SURE).any(dim=0) | ~stopped
-        if t == belief.horizon or not bool(go.any()):
-            length[active] = t
-            break
-        query = assessment.query
-        if not bool(go.all()):
-            length[active[~go]] = t
-            tasks, active, query, state = tasks.select(go), active[go], query[go], trees.select(state, go)
-        state = belief.observe(state, query, tasks.observe(query, rng))
-    return EpisodeTable(loss, context, confidence, bellman, std, length)
+    n, prefixes, epsilons = len(tasks), belief.horizon + 1, settings.epsilons
+    grids = {rule.name: rule.thresholds(settings.costs) for rule in settings.rules}
+    costs = tuple(float(cost) for grid in grids.values() for cost in grid)
+    loss, confidence = torch.zeros(len(epsilons), n, prefixes), torch.zeros(len(epsilons), n, prefixes)
+    stops = {name: torch.zeros(len(epsilons), len(grid), n, prefixes, dtype=torch.bool) for name, grid in grids.items()}
+    std, length = torch.zeros(n, prefixes, belief.answer_space.dim), torch.full((n,), belief.horizon)
+    stopped = torch.zeros(n, len(epsilons), len(costs), dtype=torch.bool)
+
+    def decided(assessment: Assessment) -> Bool[Tensor, "batch epsilon cost"]:
+        return torch.stack([_decisions(settings, grids, assessment, e) for e in range(len(epsilons))], dim=1)
+
+    def settled(rows: Tensor, assessment: Assessment) -> Tensor:
+        sure = (assessment.confidence >= CERTAIN).all(dim=0)
+        return sure & (stopped[rows] | decided(assessment)).flatten(1).all(dim=1)
+
+    for step in play(Assessor(belief, epsilons, settings.query_spread, costs), tasks, rng, ends=settled):
+        assessment, rows, now = step.proposal, step.rows, decided(step.proposal)
+        stopped[rows] |= now
+        length[rows[step.ends]] = step.time
+        std[rows, step.time :] = assessment.std[:, None]
+        for e, value in enumerate(_losses(step.tasks, assessment.recommendation)):
+            loss[e, rows, step.time :] = value[:, None]
+            confidence[e, rows, step.time :] = assessment.confidence[e][:, None]
+        first = 0
+        for name, grid in grids.items():
+            part = now[:, :, first : first + len(grid)].permute(1, 2, 0)
+            stops[name][:, :, rows, step.time :] = part[..., None]
+            first += len(grid)
+    return EpisodeTable(loss, tasks.context, confidence, stops, std, length)
 
 
-class Beliefs(NamedTuple):
+def _decisions(
+    settings: RecordSettings, grids: Mapping[str, Tensor], assessment: Assessment, epsilon: int
+) -> Bool[Tensor, "batch cost"]:
+    """Which thresholds of every rule end which episodes, at one epsilon."""
+    columns, first = [torch.zeros(len(assessment.time), 0, dtype=torch.bool)], 0
+    for rule in settings.rules:
+        for k, threshold in enumerate(grids[rule.name]):
+            view = assessment.view(epsilon, first + k, settings.minimum_time)
+            columns.append(rule.would_stop(view, threshold)[:, None])
+        first += len(grids[rule.name])
+    return torch.cat(columns, dim=1)
+
+
+def _losses(tasks: TaskBatch, recommendation: Float[Tensor, "epsilon batch answer"]) -> list[Tensor]:
+    """The loss at every epsilon; computed once where the recommendation is the same at all of them."""
+    if recommendation.stride(0) == 0:
+        return [tasks.loss(recommendation[0])] * len(recommendation)
+    return [tasks.loss(answer) for answer in recommendation]
+
+
+class AgentTable(NamedTuple):
     """What an agent believed after every number of queries, whatever it said about stopping."""
 
     loss_BT: Float[Tensor, "episode prefix"]
@@ -116,20 +187,29 @@ class Beliefs(NamedTuple):
     stop_BT: Bool[Tensor, "episode prefix"]
 
 
-def record_beliefs(agent: Agent, problem: Problem, episodes: int, steps: int, seed: int, chunk: int = CHUNK) -> Beliefs:
-    """Plays fresh tasks for ``steps`` queries each (at most the horizon), past every stop, a chunk at a time."""
+def tabulate_agent(
+    agent: Agent, problem: Problem, episodes: int, steps: int, seed: int, chunk: int = CHUNK
+) -> AgentTable:
+    """Plays fresh tasks for ``steps`` queries each (at most the horizon), past every stop, a chunk at a time.
+
+    Args:
+        agent: Any decision-maker with a confidence.
+        problem: Draws the tasks.
+        episodes: How many.
+        steps: Queries of each.
+        seed: Seeds tasks, queries and observations.
+        chunk: Episodes that are played together.
+
+    Returns:
+        One row per episode and one column per number of observations, from none on.
+    """
     if episodes < 1 or steps < 0:
         raise InvalidInput("episodes, steps", (episodes, steps), "at least one episode, and no negative steps")
     rng, chunk = torch.Generator().manual_seed(seed), min(chunk, agent.most_at_once)
     parts = []
     for begin in range(0, episodes, chunk):
         tasks = TaskBatch.draw(problem, min(chunk, episodes - begin), rng)
-        state, rows = agent.begin(tasks.context), []
-        for t in range(min(steps, agent.horizon) + 1):
-            proposal = agent.propose(state, rng)
-            loss = tasks.loss(proposal.recommendation)
-            rows.append((loss, proposal.confidence, proposal.std.mean(dim=-1), proposal.stop))
-            if t < min(steps, agent.horizon):
-                state = agent.observe(state, proposal.query, tasks.observe(proposal.query, rng))
-        parts.append([torch.stack(column, dim=1) for column in zip(*rows, strict=True)])
-    return Beliefs(*(torch.cat(column) for column in zip(*parts, strict=True)))
+        proposals = [step.proposal for step in play(agent, tasks, rng, ends=never, limit=steps)]
+        columns = [(tasks.loss(p.recommendation), p.confidence, p.std.mean(dim=-1), p.stop) for p in proposals]
+        parts.append([torch.stack(column, dim=1) for column in zip(*columns, strict=True)])
+    return AgentTable(*(torch.cat(column) for column in zip(*parts, strict=True)))

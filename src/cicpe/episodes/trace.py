@@ -8,12 +8,13 @@ from jaxtyping import Float
 from torch import Generator
 
 from cicpe.agents.base import Agent, Proposal
+from cicpe.episodes.play import never, play
 from cicpe.errors import InvalidInput
 from cicpe.problems import TaskBatch
 
 
 class Trace(NamedTuple):
-    """An episode of T queries. Beliefs have one row more: the first is before any query."""
+    """An episode of T queries. AgentTable have one row more: the first is before any query."""
 
     query: Float[np.ndarray, "T query"]
     observation: Float[np.ndarray, "T observation"]
@@ -43,17 +44,14 @@ def trace_episode(agent: Agent, tasks: TaskBatch, rng: Generator, extra: int = 0
         raise InvalidInput("hidden", f"{len(tasks)} tasks", "a single task")
     proposals: list[Proposal] = []
     seen = [torch.zeros(0, tasks.problem.observation_dim)]
-    state = agent.begin(tasks.context)
     stop_time: int | None = None
-    for t in range(agent.horizon + 1):
-        proposal = agent.propose(state, rng)
-        proposals.append(proposal)
-        if stop_time is None and (bool(proposal.stop[0]) or t == agent.horizon):
-            stop_time = t
-        if t == agent.horizon or (stop_time is not None and t >= stop_time + extra):
+    for step in play(agent, tasks, rng, ends=never):
+        proposals.append(step.proposal)
+        if stop_time is None and (bool(step.proposal.stop[0]) or step.observation is None):
+            stop_time = step.time
+        if step.observation is None or (stop_time is not None and step.time >= stop_time + extra):
             break
-        seen.append(tasks.observe(proposal.query, rng))
-        state = agent.observe(state, proposal.query, seen[-1])
+        seen.append(step.observation)
     assert stop_time is not None
     query, _, mean, confidence, std = (torch.cat(column).numpy() for column in zip(*proposals, strict=True))
     return Trace(

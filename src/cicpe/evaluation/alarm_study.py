@@ -52,11 +52,11 @@ def alarm_study(
     """
     rows = []
     for world, shifted in {PRIOR: problem, **named_shifts(problem)}.items():
-        found = evaluate_agent(agent, shifted, epsilon, delta, episodes, seed)
-        longer = evaluate_agent(unstopped, shifted, epsilon, delta, episodes, seed)
+        found = evaluate_agent(agent, shifted, epsilon, episodes, seed)
+        longer = evaluate_agent(unstopped, shifted, epsilon, episodes, seed)
         p_value, p_longer = found.outcomes.p_value, longer.outcomes.p_value
         if p_value is None or p_longer is None:
-            raise InvalidInput("model", "without an alarm", "a model with one: cicpe.fit_alarm")
+            raise InvalidInput("model", "without an alarm", "one with an alarm: cicpe.fit_alarm fits it")
         flagged, wrong = p_value <= DOUBTFUL, found.outcomes.loss > epsilon
         failed = int(wrong.sum())
         rows.append(

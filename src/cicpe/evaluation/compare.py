@@ -1,15 +1,14 @@
 """Several agents on the same tasks with the same noise, and what each did there."""
 
-import time
-from typing import NamedTuple
+from dataclasses import dataclass, replace
+from typing import NamedTuple, final
 
 import numpy as np
 import torch
 from torch import Generator, Tensor
 
-from cicpe import trees
 from cicpe.agents.base import Agent
-from cicpe.episodes.outcomes import Outcomes
+from cicpe.episodes.outcomes import Outcomes, play_to_the_end
 from cicpe.evaluation.bootstrap import Mean, bootstrap_mean, paired_difference
 from cicpe.evaluation.evaluate import proportion_interval
 from cicpe.problems import Problem, TaskBatch
@@ -18,7 +17,7 @@ ALONE = 3
 """Tasks that are played one at a time to see how long a query takes."""
 
 
-class Played(NamedTuple):
+class PlayedTasks(NamedTuple):
     """What one agent did on the first tasks of a comparison."""
 
     success: Tensor
@@ -44,7 +43,7 @@ class Played(NamedTuple):
         """With its 95 % bootstrap interval."""
         return bootstrap_mean(_levels(self.queries))
 
-    def minus(self, other: "Played") -> tuple[Mean, Mean]:
+    def minus(self, other: "PlayedTasks") -> tuple[Mean, Mean]:
         """Accuracy and queries, ours minus the other's, on the tasks that both played."""
         n = min(len(self.queries), len(other.queries))
         accuracy = paired_difference(_levels(self.success[:n]), _levels(other.success[:n]))
@@ -60,28 +59,28 @@ def _levels(values: Tensor) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]
 class CommonTasks(NamedTuple):
     """The tasks of a comparison, each repeated ``trajectories`` times, and the seed of their noise."""
 
-    hidden: TaskBatch
+    batch: TaskBatch
     trajectories: int
     seed: int
 
     @classmethod
     def draw(cls, problem: Problem, tasks: int, seed: int, trajectories: int = 1) -> "CommonTasks":
         """Fresh tasks."""
-        hidden = TaskBatch.draw(problem, tasks, torch.Generator().manual_seed(seed))
+        batch = TaskBatch.draw(problem, tasks, torch.Generator().manual_seed(seed))
         rows = torch.arange(tasks).repeat_interleave(trajectories)
-        return cls(hidden.select(rows), trajectories, seed)
+        return cls(batch.select(rows), trajectories, seed)
 
-    def play(self, agent: Agent, epsilon: float, tasks: int) -> Played:
+    def play(self, agent: Agent, epsilon: float, tasks: int) -> PlayedTasks:
         """An agent on the first ``tasks`` of them, all at once, and on a few alone for the time."""
-        some = self.hidden.select(torch.arange(min(len(self.hidden), tasks * self.trajectories)))
-        outcomes = play_with_common_noise(agent, some, len(self.hidden), self.seed)
+        some = self.batch.select(torch.arange(min(len(self.batch), tasks * self.trajectories)))
+        outcomes = play_with_common_noise(agent, some, len(self.batch), self.seed)
         shape = (-1, self.trajectories)
         alone = [
             play_with_common_noise(agent, some.select(torch.tensor([row])), 1, self.seed + row)
             for row in range(min(ALONE, len(some)))
         ]
         queries = sum(int(one.queries.sum()) for one in alone)
-        return Played(
+        return PlayedTasks(
             success=(outcomes.loss <= epsilon).view(shape),
             queries=outcomes.queries.view(shape),
             stopped=outcomes.stopped.view(shape),
@@ -90,34 +89,61 @@ class CommonTasks(NamedTuple):
         )
 
 
-def play_with_common_noise(agent: Agent, hidden: TaskBatch, rows: int, seed: int) -> Outcomes:
+def play_with_common_noise(agent: Agent, tasks: TaskBatch, rows: int, seed: int) -> Outcomes:
     """As ``run_episodes``, but step t of task i sees the same random numbers whichever agent plays.
 
-    The simulator is asked about ``rows`` tasks at every step, ended ones and absent ones included, so that
-    the noise of a task does not depend on how many others are still under way.
+    Args:
+        agent: Who plays.
+        tasks: The hidden tasks.
+        rows: How many tasks the simulator is asked about at every step, ended ones and absent ones included, so that
+            the noise of a task does not depend on how many others are still under way.
+        seed: Seeds the noise.
+
+    Returns:
+        One row per task.
     """
-    began = time.perf_counter()
-    n, rng = len(hidden), _generator(seed, 0)
-    filled = torch.arange(rows).clamp_max(n - 1)
-    everyone = hidden.select(filled)
-    asked = hidden.problem.query_space.sample(n, rng)
-    queries, stopped = torch.full((n,), agent.horizon), torch.zeros(n, dtype=torch.bool)
-    confidence, recommendation = torch.zeros(n), torch.zeros(n, hidden.target.shape[-1])
-    active, state = torch.arange(n), agent.begin(hidden.context)
-    for t in range(agent.horizon + 1):
-        proposal = agent.propose(state, rng)
-        ending = proposal.stop if t < agent.horizon else torch.ones_like(proposal.stop)
-        done, keep = active[ending], ~ending
-        queries[done], stopped[done] = t, proposal.stop[ending]
-        confidence[done], recommendation[done] = proposal.confidence[ending], proposal.recommendation[ending]
-        if not bool(keep.any()):
-            break
-        active, state = active[keep], trees.select(state, keep)
-        asked[active] = proposal.query[keep]
-        observation = everyone.observe(asked[filled], _generator(seed, t + 1))
-        state = agent.observe(state, asked[active], observation[active])
-    loss, seconds = hidden.loss(recommendation), time.perf_counter() - began
-    return Outcomes(queries, loss, confidence, stopped, hidden.context, recommendation, seconds)
+    rng = _generator(seed, 0)
+    return play_to_the_end(agent, tasks, CommonNoise.over(tasks, rows, seed, rng), rng)
+
+
+@final
+@dataclass(frozen=True)
+class CommonNoise:
+    """Tasks whose noise depends on the step and the task alone, whoever asks."""
+
+    everyone: TaskBatch
+    asked: Tensor
+    """The last query of every task, those that have ended included."""
+    filled: Tensor
+    """Which task each row of ``everyone`` is."""
+    live: Tensor
+    """Which tasks are still under way."""
+    context: Tensor
+    seed: int
+    steps: list[int]
+    """How many observations were made: one number, which all selections share."""
+
+    @classmethod
+    def over(cls, tasks: TaskBatch, rows: int, seed: int, rng: Generator) -> "CommonNoise":
+        """All tasks, with queries drawn for those that will never ask."""
+        n = len(tasks)
+        filled = torch.arange(rows).clamp_max(n - 1)
+        asked = tasks.problem.query_space.sample(n, rng)
+        return cls(tasks.select(filled), asked, filled, torch.arange(n), tasks.context, seed, [0])
+
+    def __len__(self) -> int:
+        return len(self.live)
+
+    def select(self, index: Tensor) -> "CommonNoise":
+        """Some of the tasks."""
+        return replace(self, live=self.live[index], context=self.context[index])
+
+    def observe(self, query: Tensor, rng: Generator) -> Tensor:
+        """One observation of each task under way; the generator is the step's own, not the one given."""
+        self.asked[self.live] = query
+        self.steps[0] += 1
+        observation = self.everyone.observe(self.asked[self.filled], _generator(self.seed, self.steps[0]))
+        return observation[self.live]
 
 
 def _generator(seed: int, step: int) -> Generator:

@@ -18,6 +18,7 @@ from torch import Tensor
 
 from cicpe import trees
 from cicpe.agents.belief_agent import BeliefAgent
+from cicpe.episodes.play import play
 from cicpe.errors import InvalidInput
 from cicpe.problems import Problem, TaskBatch
 
@@ -149,32 +150,24 @@ class _End(NamedTuple):
 
 
 def _play(agent: BeliefAgent, tasks: TaskBatch, rng: torch.Generator) -> tuple[_End, tuple[Tensor, Tensor, Tensor]]:
-    n, everything = len(tasks), tasks
+    n = len(tasks)
     end = _End(
         torch.zeros(n, dtype=torch.long),
         torch.zeros(n),
         torch.zeros(n),
         torch.zeros(n),
-        torch.zeros(n, everything.target.shape[-1], dtype=torch.long),
+        torch.zeros(n, tasks.target.shape[-1], dtype=torch.long),
     )
     way: list[tuple[Tensor, Tensor, Tensor]] = []
-    active, state = torch.arange(n), agent.begin(tasks.context)
-    for t in range(agent.horizon + 1):
-        proposal = agent.propose(state, rng)
-        loss = tasks.loss(proposal.recommendation)
-        way.append((torch.full((len(active),), t), proposal.confidence, loss <= agent.epsilon))
-        ending = proposal.stop if t < agent.horizon else torch.ones_like(proposal.stop)
-        if bool(ending.any()):
-            done, part = active[ending], tasks.select(ending)
-            draws = agent.belief.sample_answers(trees.select(state, ending).belief, DRAWS, rng)
-            end.queries[done], end.confidence[done], end.loss[done] = t, proposal.confidence[ending], loss[ending]
+    for step in play(agent, tasks, rng):
+        proposal, ends = step.proposal, step.ends
+        loss = step.tasks.loss(proposal.recommendation)
+        way.append((torch.full((len(loss),), step.time), proposal.confidence, loss <= agent.epsilon))
+        if bool(ends.any()):
+            done, part = step.rows[ends], step.tasks.select(ends)
+            draws = agent.belief.sample_answers(trees.select(step.state, ends).belief, DRAWS, rng)
+            end.queries[done], end.confidence[done], end.loss[done] = step.time, proposal.confidence[ends], loss[ends]
             end.sampled_loss[done] = part.loss(draws[:, 0])
             end.rank[done] = (draws < part.target[:, None]).sum(dim=1)
-        if bool(ending.all()):
-            break
-        keep = ~ending
-        query = proposal.query[keep]
-        active, tasks, state = active[keep], tasks.select(keep), trees.select(state, keep)
-        state = agent.observe(state, query, tasks.observe(query, rng))
     time, confidence, right = (torch.cat(column) for column in zip(*way, strict=True))
     return end, (time, confidence, right)

@@ -3,13 +3,13 @@
 from typing import NamedTuple
 
 import torch
-from scipy.stats import beta
 from torch import Tensor
 
 from cicpe.agents.base import Agent
 from cicpe.episodes.outcomes import Outcomes, join_outcomes, run_episodes
 from cicpe.errors import InvalidInput
 from cicpe.problems import Problem, TaskBatch
+from cicpe.statistics import clopper_pearson
 
 CHUNK = 4096
 
@@ -31,9 +31,7 @@ class Evaluation(NamedTuple):
     outcomes: Outcomes
 
 
-def evaluate_agent(
-    agent: Agent, problem: Problem, epsilon: float, delta: float, episodes: int, seed: int
-) -> Evaluation:
+def evaluate_agent(agent: Agent, problem: Problem, epsilon: float, episodes: int, seed: int) -> Evaluation:
     """Plays ``episodes`` fresh tasks, drawn from ``seed``."""
     if episodes < 1:
         raise InvalidInput("episodes", episodes, "a whole number of at least 1")
@@ -61,11 +59,9 @@ def evaluate_agent(
 
 
 def proportion_interval(successes: int, n: int, level: float = 0.95) -> tuple[float, float]:
-    """Clopper-Pearson: exact for a binomial proportion."""
-    tail = (1 - level) / 2
-    low = 0.0 if successes == 0 else float(beta.ppf(tail, successes, n - successes + 1))
-    high = 1.0 if successes == n else float(beta.ppf(1 - tail, successes + 1, n - successes))
-    return low, high
+    """The exact interval of one binomial proportion."""
+    low, high = clopper_pearson(successes, n, (1 - level) / 2)
+    return float(low), float(high)
 
 
 def mean_interval(values: Tensor) -> tuple[float, float]:

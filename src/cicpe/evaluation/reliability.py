@@ -6,10 +6,10 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from jaxtyping import Int
-from scipy.stats import beta
 from torch import Tensor
 
-from cicpe.episodes.table import Beliefs
+from cicpe.episodes.table import AgentTable
+from cicpe.statistics import clopper_pearson
 
 Floats = npt.NDArray[np.float64]
 
@@ -22,7 +22,7 @@ class Curve(NamedTuple):
     high: Floats
 
 
-class Reliability(NamedTuple):
+class ReliabilityBins(NamedTuple):
     """Confidence beside accuracy, in bins of the confidence; bins that are empty are left out."""
 
     confidence: Floats
@@ -37,16 +37,16 @@ def survival(queries: Int[Tensor, " episode"]) -> Curve:
     """P(tau > t) for t = 0 ... max tau, with the exact binomial 95 % interval at every t."""
     n, last = len(queries), int(queries.max())
     alive = (queries[:, None] > torch.arange(last + 1)).sum(dim=0).numpy()
-    return Curve(alive / n, *_proportion_intervals(alive, np.full(last + 1, n)))
+    return Curve(alive / n, *clopper_pearson(alive, n))
 
 
-def spread(beliefs: Beliefs) -> Curve:
+def spread(beliefs: AgentTable) -> Curve:
     """The median posterior standard deviation over episodes after every query, and the middle 80 % of it."""
     low, middle, high = np.quantile(beliefs.std_BT.double().numpy(), [0.1, 0.5, 0.9], axis=0)
     return Curve(middle, low, high)
 
 
-def reliability(beliefs: Beliefs, epsilon: float, seed: int, bins: int = 10) -> Reliability:
+def reliability(beliefs: AgentTable, epsilon: float, seed: int, bins: int = 10) -> ReliabilityBins:
     """Confidence and success of every episode after a random number of queries: one pair each, so independent."""
     episodes, prefixes = beliefs.loss_BT.shape
     rng = torch.Generator().manual_seed(seed)
@@ -58,14 +58,5 @@ def reliability(beliefs: Beliefs, epsilon: float, seed: int, bins: int = 10) -> 
     some = count > 0
     correct = np.bincount(place, weights=right, minlength=bins)[some]
     mean = np.bincount(place, weights=confidence, minlength=bins)[some] / count[some]
-    low, high = _proportion_intervals(correct, count[some])
-    return Reliability(mean, correct / count[some], low, high, count[some].astype(np.float64))
-
-
-def _proportion_intervals(
-    successes: npt.NDArray[np.floating | np.integer], n: npt.NDArray[np.integer]
-) -> tuple[Floats, Floats]:
-    """Clopper-Pearson, 95 %, for many proportions at once."""
-    low = np.where(successes == 0, 0.0, beta.ppf(0.025, successes, n - successes + 1))
-    high = np.where(successes == n, 1.0, beta.ppf(0.975, successes + 1, n - successes))
-    return low, high
+    low, high = clopper_pearson(correct, count[some])
+    return ReliabilityBins(mean, correct / count[some], low, high, count[some].astype(np.float64))

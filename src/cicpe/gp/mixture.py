@@ -8,24 +8,23 @@ All of that is fitted by maximising the likelihood of what simulated tasks retur
 
 import math
 import time
-from typing import final
+from typing import NamedTuple, final
 
 import torch
 from jaxtyping import Float, Int
-from scipy.stats import qmc
-from torch import Tensor, nn
+from torch import Generator, Tensor, nn
 
-from cicpe.problems import Problem, TaskBatch
+from cicpe.gp.exact import condition
+from cicpe.gp.kernels import MATERN_32, MATERN_52, SQUARED_EXPONENTIAL, correlation, scaled_distance
+from cicpe.statistics import sobol_points
 
 KINDS = 24
-TASKS, QUERIES = 1024, 32
-"""Simulated tasks, and random queries of each."""
 STEPS, BATCH, RATE = 250, 32, 0.03
-"""Gradient steps of the fit, tasks in each, and their size."""
+"""Gradient steps of the fit, functions in each, and their size."""
 FLOOR = 1e-3
 """Standard deviation of noise, in units of the observations' own, that is always there: no kernel is exact."""
-SMOOTHNESS = (1.5, 2.5, math.inf)
-"""Of the Matern kernels, kind by kind in turn; infinite is the squared exponential."""
+SMOOTHNESS = (MATERN_32, MATERN_52, SQUARED_EXPONENTIAL)
+"""Of the kernels, kind by kind in turn."""
 SHORTEST, LONGEST = 0.05, 2.0
 """Length scales that the fit starts from, in unit coordinates: the query space is 2 wide."""
 
@@ -40,7 +39,7 @@ class GPMixture(nn.Module):
         def numbers(*shape: int, value: float = 0.0) -> nn.Parameter:
             return nn.Parameter(torch.full(shape, value, dtype=torch.float64))
 
-        start = torch.as_tensor(qmc.Sobol(dim, rng=0).random_base2(max(0, kinds - 1).bit_length())[:kinds])
+        start = sobol_points(kinds, dim, seed=0)
         self.log_share_J = numbers(kinds)
         self.log_scale_JQ = nn.Parameter(math.log(SHORTEST) + math.log(LONGEST / SHORTEST) * start)
         self.log_amplitude_J = numbers(kinds)
@@ -58,98 +57,116 @@ class GPMixture(nn.Module):
 
     @property
     def kinds(self) -> int:
-        """How many there are."""
+        """How many kinds there are."""
         return len(self.log_share_J)
 
     def covariance(
-        self, one: Float[Tensor, "*b n q"], two: Float[Tensor, "*b m q"], only: int | None = None
-    ) -> Float[Tensor, "*b n m"]:
-        """Of the functions at two sets of places, for every kind (or for one)."""
-        kinds = range(self.kinds) if only is None else range(only, only + 1)
-        some = slice(kinds.start, kinds.stop)
-        square = (one[..., :, None, :] - two[..., None, :, :]).square()
-        scaled = torch.einsum("...nmq,jq->...jnm", square, torch.exp(-2 * self.log_scale_JQ[some]))
-        apart = (scaled + 1e-12).sqrt()  # a root has no slope at zero
-        shapes = [SMOOTHNESS[kind % len(SMOOTHNESS)] for kind in kinds]
-        parts = [_correlation(apart[..., i, :, :], shape) for i, shape in enumerate(shapes)]
-        amplitude, wander = (
-            log[some].exp().square()[:, None, None] for log in (self.log_amplitude_J, self.log_wander_J)
-        )
-        cover = torch.stack(parts, dim=-3) * amplitude + wander
-        return cover if only is None else cover[..., 0, :, :]
+        self, kind: Int[Tensor, " kind"], a: Float[Tensor, "*a n query"], b: Float[Tensor, "*b m query"]
+    ) -> Float[Tensor, "*batch kind n m"]:
+        """The covariance of the functions at every pair of places, for some of the kinds.
 
-    def covariance_of(
-        self, kind_P: Int[Tensor, " p"], one_PNQ: Float[Tensor, "p n q"], two_MQ: Float[Tensor, "m q"]
-    ) -> Float[Tensor, "p n m"]:
-        """Of the functions at places of their own and at common ones, for one kind each."""
-        scale_P1Q = self.log_scale_JQ.exp()[kind_P, None]
-        apart_PNM = torch.cdist(one_PNQ / scale_P1Q, two_MQ / scale_P1Q, compute_mode="donot_use_mm_for_euclid_dist")
-        for first, shape in enumerate(SMOOTHNESS):
-            some = kind_P % len(SMOOTHNESS) == first
-            if bool(some.any()):
-                apart_PNM[some] = _correlation(apart_PNM[some], shape)
-        amplitude_P, wander_P = (log[kind_P].exp().square() for log in (self.log_amplitude_J, self.log_wander_J))
-        return apart_PNM.mul_(amplitude_P[:, None, None]).add_(wander_P[:, None, None])
+        Args:
+            kind: Their numbers.
+            a: Places, ``*batch x n x query``, where the last batch dimension has one entry per kind or one for all.
+            b: Other places, likewise.
+
+        Returns:
+            ``*batch x kind x n x m``.
+        """
+        distance = scaled_distance(a, b, self.log_scale_JQ[kind].exp())
+        covariance = torch.empty_like(distance)
+        for first, smoothness in enumerate(SMOOTHNESS):
+            some = (kind % len(SMOOTHNESS) == first).nonzero()[:, 0]
+            if len(some):
+                covariance[..., some, :, :] = correlation(distance[..., some, :, :], smoothness)
+        amplitude, wander = (
+            log[kind].exp().square()[:, None, None] for log in (self.log_amplitude_J, self.log_wander_J)
+        )
+        return covariance * amplitude + wander
 
     def noise(self, context_BC: Float[Tensor, "b context"]) -> Float[Tensor, "b kind"]:
-        """Standard deviation of the noise in each context."""
+        """The standard deviation of the noise in each context.
+
+        Args:
+            context_BC: Known numbers, positive.
+
+        Returns:
+            For every episode and kind.
+        """
         log_context = context_BC.double().clamp_min(1e-4).log()
         return (self.log_noise_J + log_context @ self.noise_by_context_JC.T).exp() + FLOOR
 
-    def standard(self, observation: Tensor) -> Tensor:
-        """Observations as the processes see them."""
+    def standard(self, observation: Float[Tensor, "*batch"]) -> Float[Tensor, "*batch"]:
+        """Observations as the processes see them: centred, and in units of their spread."""
         return (observation.double() - self.centre) / self.spread
 
-    def log_evidence(self, context_BC: Tensor, place_BTQ: Tensor, value_BT: Tensor) -> Float[Tensor, "b kind"]:
-        """Log density of standardised observations."""
-        steps = place_BTQ.shape[1]
-        noise_BJTT = torch.diag_embed(self.noise(context_BC).square()[..., None].expand(-1, -1, steps))
-        root = torch.linalg.cholesky(self.covariance(place_BTQ, place_BTQ) + noise_BJTT)
-        left = (value_BT[:, None] - self.level_J[:, None])[..., None]
-        white = torch.linalg.solve_triangular(root, left, upper=False)[..., 0]
-        log_root = root.diagonal(dim1=-2, dim2=-1).log().sum(dim=-1)
-        density: Tensor = -0.5 * white.square().sum(dim=-1) - log_root - 0.5 * steps * math.log(2 * math.pi)
-        return density
+    def log_evidence(
+        self,
+        context_BC: Float[Tensor, "b context"],
+        place_BTQ: Float[Tensor, "b step query"],
+        value_BT: Float[Tensor, "b step"],
+    ) -> Float[Tensor, "b kind"]:
+        """The log density of standardised observations under each kind.
+
+        Args:
+            context_BC: Known numbers of every episode.
+            place_BTQ: Queries in unit coordinates.
+            value_BT: What they returned, standardised.
+
+        Returns:
+            For every episode and kind.
+        """
+        place_B1TQ = place_BTQ[:, None]
+        covariance_BJTT = self.covariance(torch.arange(self.kinds), place_B1TQ, place_B1TQ)
+        error_BJT = value_BT[:, None] - self.level_J[:, None]
+        return condition(covariance_BJTT, self.noise(context_BC).square(), error_BJT).log_evidence()
 
 
-def _correlation(apart: Tensor, smoothness: float) -> Tensor:
-    if smoothness == 1.5:
-        far = math.sqrt(3) * apart
-        return (1 + far) * torch.exp(-far)
-    if smoothness == 2.5:
-        far = math.sqrt(5) * apart
-        return (1 + far + far.square() / 3) * torch.exp(-far)
-    return torch.exp(-apart.square() / 2)
+class FunctionSamples(NamedTuple):
+    """What functions of a family return at some places."""
+
+    context_NC: Float[Tensor, "function context"]
+    place_NTQ: Float[Tensor, "function step query"]
+    """In unit coordinates."""
+    observed_NT: Float[Tensor, "function step"]
 
 
-def fit_gp_mixture(
-    problem: Problem, seed: int = 0, kinds: int = KINDS, updates: int | None = None, seconds: float = math.inf
-) -> GPMixture:
-    """The mixture of kinds that makes what simulated tasks return most likely.
-
-    Args:
-        problem: Draws the tasks.
-        seed: Seeds them.
-        kinds: How many kinds of process are mixed.
-        updates: Gradient steps, ``STEPS`` where not said.
-        seconds: A limit: the fit then ends with as many steps as there was time for.
-    """
-    rng = torch.Generator().manual_seed(seed)
-    tasks = TaskBatch.draw(problem, TASKS, rng)
-    rows = torch.arange(TASKS).repeat_interleave(QUERIES)
-    many = tasks.select(rows)
-    query = problem.query_space.sample(len(rows), rng)
-    observed = many.observe(query, rng)[:, 0].double().view(TASKS, QUERIES)
-    place = problem.query_space.to_unit(query).double().view(TASKS, QUERIES, -1)
-    mixture = GPMixture(kinds, place.shape[-1], tasks.context.shape[-1])
-    mixture.centre, mixture.spread = observed.mean(), observed.std().clamp_min(1e-9)
-    if "noise" in problem.context_names:
+def _first_guess(samples: FunctionSamples, kinds: int, noise_context: int | None) -> GPMixture:
+    mixture = GPMixture(kinds, samples.place_NTQ.shape[-1], samples.context_NC.shape[-1])
+    mixture.centre, mixture.spread = samples.observed_NT.mean(), samples.observed_NT.std().clamp_min(1e-9)
+    if noise_context is not None:
         # The known level is the noise: kinds are not needed to tell its values apart.
         with torch.no_grad():
             mixture.noise_by_context_JC.zero_()
-            mixture.noise_by_context_JC[:, list(problem.context_names).index("noise")] = 1.0
+            mixture.noise_by_context_JC[:, noise_context] = 1.0
             mixture.log_noise_J.fill_(-float(mixture.spread.log()))
-    value = mixture.standard(observed)
+    return mixture
+
+
+def fit_mixture(
+    samples: FunctionSamples,
+    rng: Generator,
+    kinds: int = KINDS,
+    updates: int | None = None,
+    seconds: float = math.inf,
+    noise_context: int | None = None,
+) -> GPMixture:
+    """The mixture of kinds that makes some samples most likely.
+
+    Args:
+        samples: Of many functions.
+        rng: Draws the functions of each gradient step.
+        kinds: How many kinds of process are mixed.
+        updates: Gradient steps; ``STEPS`` if left out.
+        seconds: A limit: the fit then ends with as many steps as there was time for.
+        noise_context: Which context is the known standard deviation of the noise, if any is.
+
+    Returns:
+        The fitted mixture, whose parameters need no gradient.
+    """
+    mixture = _first_guess(samples, kinds, noise_context)
+    value_NT = mixture.standard(samples.observed_NT)
+    functions, queries = value_NT.shape
     optimiser = torch.optim.Adam(mixture.parameters(), lr=RATE, betas=(0.9, 0.98))
     steps, began = updates or STEPS, time.perf_counter()
     for step in range(steps):
@@ -158,10 +175,10 @@ def fit_gp_mixture(
             break
         for group in optimiser.param_groups:
             group["lr"] = RATE * (0.05 + 0.95 * math.cos(math.pi / 2 * done) ** 2)
-        some = torch.randint(TASKS, (BATCH,), generator=rng)
-        joint = mixture.log_evidence(tasks.context[some], place[some], value[some])
+        some = torch.randint(functions, (BATCH,), generator=rng)
+        joint = mixture.log_evidence(samples.context_NC[some], samples.place_NTQ[some], value_NT[some])
         joint = joint + mixture.log_share_J.log_softmax(dim=0)
-        loss = -joint.logsumexp(dim=-1).mean() / QUERIES + 1e-3 * mixture.log_scale_JQ.square().mean()
+        loss = -joint.logsumexp(dim=-1).mean() / queries + 1e-3 * mixture.log_scale_JQ.square().mean()
         optimiser.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]
         optimiser.step()

@@ -6,13 +6,15 @@
     env = gymnasium.make("cicpe/binary-search-v0", dim=2)
 
 An episode is one hidden task. Each step either makes a query, which costs, or stops with an answer, which is worth 1
-if it is within epsilon.
+if it is within epsilon. ``terminated`` is a stop by choice; ``truncated`` is the end of the horizon without one.
 """
 
+from collections.abc import Mapping
 from typing import Any, final
 
 import numpy as np
 import torch
+from torch import Tensor
 
 try:
     import gymnasium
@@ -20,13 +22,15 @@ try:
 except ModuleNotFoundError as error:
     raise ModuleNotFoundError(f"{error.name} is missing: install it with  pip install 'cicpe[gymnasium]'") from None
 
-from cicpe.errors import InvalidInput
+from cicpe.errors import InvalidInput, SessionError
 from cicpe.problems import Problem, TaskBatch, make_problem
 from cicpe.problems.registry import FAMILIES
 from cicpe.spaces import Box, Interval, Space
 
 Observation = dict[str, Any]
 Action = dict[str, Any]
+ROUNDING = 1e-6
+"""How far outside its bounds a coordinate may lie, as a share of their distance: double precision may round there."""
 
 
 @final
@@ -34,9 +38,11 @@ class CampaignEnv(gymnasium.Env[Observation, Action]):
     """One campaign of a problem, in the place of the agent.
 
     An action is a dictionary: ``query``, where to measure; ``stop``, 1 to end now; ``answer``, what to answer then.
-    An observation is one too: the last ``query``, what was observed there, how many were ``made``, and the ``context``
-    where the problem has one. Before the first query both are zero. ``info`` says the ``loss`` of the answer, and
-    whether it is a ``success``, once the episode has ended.
+    An action outside the action space is refused, and changes nothing. An observation is a dictionary too: the last
+    ``query``, what was observed there, how many were ``made``, and the ``context`` where the problem has one. Before
+    the first query both are zero. ``info`` says the ``loss`` of the answer, and whether it is a ``success``, once the
+    episode has ended. An episode is terminated by a stop, and truncated with the last query that the horizon allows;
+    a truncated one is not rewarded for its answer.
 
     Args:
         problem: A problem, or its name.
@@ -55,8 +61,9 @@ class CampaignEnv(gymnasium.Env[Observation, Action]):
         if not self.epsilon > 0:
             raise InvalidInput("epsilon", epsilon, "a positive number")
         self.cost, self.horizon = cost, self.problem.horizon
+        self._under_way = False
         query, answer = _box(self.problem.query_space), _box(self.problem.answer_space)
-        self.action_space = spaces.Dict({"query": query, "stop": spaces.Discrete(2), "answer": answer})
+        self.action_space: spaces.Dict = spaces.Dict({"query": query, "stop": spaces.Discrete(2), "answer": answer})
         seen: dict[str, spaces.Space[Any]] = {
             "query": spaces.Box(np.minimum(query.low, 0), np.maximum(query.high, 0), dtype=np.float32),
             "observation": _unbounded(self.problem.observation_dim),
@@ -75,20 +82,35 @@ class CampaignEnv(gymnasium.Env[Observation, Action]):
         self._hidden = TaskBatch.draw(self.problem, 1, self._rng)
         self._made = 0
         self._last = torch.zeros(1, self.problem.query_space.dim), torch.zeros(1, self.problem.observation_dim)
+        self._under_way = True
         return self._seen(), {}
 
     def step(self, action: Action) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
         """A query, or the end."""
-        query, answer = (torch.as_tensor(action[name], dtype=torch.float32)[None] for name in ("query", "answer"))
-        query = self.problem.query_space.project(query)
+        if not self._under_way:
+            raise SessionError("no episode is under way: it has ended or has not begun; call reset()")
+        query, stop, answer = self._checked(action)
         loss = float(self._hidden.loss(self.problem.answer_space.project(answer))[0])
         judged = {"loss": loss, "success": loss <= self.epsilon}
-        if action["stop"]:
+        if stop:
+            self._under_way = False
             return self._seen(), float(judged["success"]), True, False, judged
+        query = self.problem.query_space.project(query)
         self._last = query, self._hidden.observe(query, self._rng)
         self._made += 1
-        truncated = self._made >= self.horizon
-        return self._seen(), -self.cost, False, truncated, judged if truncated else {}
+        self._under_way = self._made < self.horizon
+        return self._seen(), -self.cost, False, not self._under_way, {} if self._under_way else judged
+
+    def _checked(self, action: Action) -> tuple[Tensor, bool, Tensor]:
+        """The parts of an action, or an error that names the one that is not of the action space."""
+        names = list(self.action_space.spaces)
+        if not isinstance(action, Mapping) or set(action) != set(names):
+            raise InvalidInput("action", action, f"a dictionary of {', '.join(names)}")
+        stop = np.asarray(action["stop"])
+        if stop.shape != () or stop.dtype.kind not in "biu" or int(stop) not in (0, 1):
+            raise InvalidInput("stop", action["stop"], "0 or 1")
+        query, answer = (_point(name, action[name], self.action_space[name]) for name in ("query", "answer"))
+        return query, bool(stop), answer
 
     def _seen(self) -> Observation:
         """New arrays each time: whoever gets them may keep and change them."""
@@ -97,6 +119,25 @@ class CampaignEnv(gymnasium.Env[Observation, Action]):
         if self.problem.context_names:
             seen["context"] = self._hidden.context[0].numpy().copy()
         return seen
+
+
+def _point(name: str, given: object, space: spaces.Space[Any]) -> Tensor:
+    """A point of a box, in single precision and as a batch of one; every other value is refused by name."""
+    assert isinstance(space, spaces.Box)
+    try:
+        point = np.asarray(given)
+    except ValueError:  # lists of different lengths
+        raise InvalidInput(name, given, f"numbers of shape {space.shape}") from None
+    if point.dtype.kind not in "iuf":
+        raise InvalidInput(name, given, f"numbers of shape {space.shape}")
+    if point.shape != space.shape:
+        raise InvalidInput(name, given, f"of shape {space.shape}, not {point.shape}")
+    if not np.isfinite(point).all():
+        raise InvalidInput(name, given, "finite numbers")
+    room = ROUNDING * (space.high - space.low)
+    if ((point < space.low - room) | (point > space.high + room)).any():
+        raise InvalidInput(name, given, f"from {space.low.tolist()} to {space.high.tolist()}")
+    return torch.as_tensor(point, dtype=torch.float32)[None]
 
 
 def _box(space: Space) -> spaces.Box:

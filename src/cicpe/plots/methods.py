@@ -22,7 +22,7 @@ WIDE = 12.0
 """From this ratio on, queries are drawn on a logarithmic scale."""
 
 
-class Method(NamedTuple):
+class MethodRow(NamedTuple):
     """One row: what was measured, and what the paper reports."""
 
     name: str
@@ -36,7 +36,7 @@ class Method(NamedTuple):
 
 
 @styled
-def plot_methods(methods: Sequence[Method], *, goal: float | None = None, title: str | None = None) -> Figure:
+def plot_methods(methods: Sequence[MethodRow], *, goal: float | None = None, title: str | None = None) -> Figure:
     """Draws one row a method, the first on top: accuracy on the left, queries on the right.
 
     Args:
@@ -80,7 +80,7 @@ def _point(
         panel.plot([paper], [row], marker="D", markersize=6.5, markerfacecolor="none", color=GREY, linestyle="none")
 
 
-def _legend(figure: Figure, methods: Sequence[Method], goal: float | None) -> None:
+def _legend(figure: Figure, methods: Sequence[MethodRow], goal: float | None) -> None:
     handles, labels = [], []
     for group, (colour, marker, label) in LOOK.items():
         if any(method.group == group for method in methods):

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 
-class Scaling(NamedTuple):
+class ScalingCurve(NamedTuple):
     """One method."""
 
     name: str
@@ -34,7 +34,7 @@ class Slope(NamedTuple):
 
 @styled
 def plot_scaling(
-    methods: Sequence[Scaling],
+    methods: Sequence[ScalingCurve],
     slopes: Sequence[Slope] = (),
     *,
     title: str | None = None,

@@ -28,7 +28,9 @@ from torch import Generator, Tensor
 
 from cicpe import trees
 from cicpe.errors import InvalidInput, ProblemError
+from cicpe.problems.context import ContextGrid, knots_per_context
 from cicpe.spaces import Box, Space
+from cicpe.statistics import log_grid
 
 Task = Any
 """A batch of n hidden tasks: a tensor, or a tuple, dict or dataclass of tensors, with n as first dimension."""
@@ -115,16 +117,52 @@ class Problem(ABC):
         query = self.query_space.sample(2, torch.Generator().manual_seed(0))
         return hidden.observe(query, torch.Generator().manual_seed(0)).shape[-1]
 
-    def with_noise(self, noise: float | tuple[float, float]) -> "Problem":
-        """The same problem at another noise level (or range of levels)."""
-        if not hasattr(self, "noise"):
-            raise InvalidInput("noise", noise, f"{type(self).__name__} has no noise setting; leave it out")
+    def with_context(self, **values: float | tuple[float, float]) -> "Problem":
+        """The same problem with some of its contexts at one value each, or in another range.
+
+        Args:
+            values: By the names of the contexts, which have to be options of the problem too.
+
+        Returns:
+            A copy. A problem whose contexts are no options of it cannot be set, and refuses.
+        """
         me: Any = self
-        if is_dataclass(me) and "noise" in {f.name for f in fields(me)}:
-            return cast(Problem, replace(cast(Any, me), noise=noise))
-        other = copy.copy(me)
-        other.noise = noise
-        return cast(Problem, other)
+        for name, value in values.items():
+            if not hasattr(self, name):
+                raise InvalidInput(name, value, f"left out: {type(self).__name__} has no {name} to set")
+            if is_dataclass(me) and name in {f.name for f in fields(me)}:
+                me = replace(cast(Any, me), **{name: value})
+            else:
+                me = copy.copy(me)
+                setattr(me, name, value)
+        return cast(Problem, me)
+
+    def context_grid(self, n_knots: int) -> ContextGrid | None:
+        """A few values of each context, from its range; None where a context is no option that could be set.
+
+        Args:
+            n_knots: How many values, where there is one context; of several, each has fewer.
+        """
+        ranges = [getattr(self, name, None) for name in self.context_names]
+        if any(not _is_range(values) for values in ranges):
+            return None
+        pairs = [values if isinstance(values, tuple | list) else (values, values) for values in ranges]
+        varying = sum(low < high for low, high in pairs)
+        if any(low <= 0 < high for low, high in pairs if low < high):
+            return None
+        n = knots_per_context(n_knots, varying)
+        return ContextGrid(tuple(log_grid(float(low), float(high), n) for low, high in pairs))
+
+    def at_context(self, point: Sequence[float]) -> "Problem":
+        """The same problem at one point of its ``context_grid``."""
+        return self.with_context(**dict(zip(self.context_names, point, strict=True)))
+
+
+def _is_range(values: Any) -> bool:
+    """Whether an option of a problem is a number, or a low and a high one."""
+    if isinstance(values, tuple | list):
+        return len(values) == 2 and all(isinstance(value, float | int) for value in values)
+    return isinstance(values, float | int) and not isinstance(values, bool)
 
 
 def _numbers(problem: Problem, method: str, values: Any) -> Tensor:

@@ -1,14 +1,24 @@
-"""A noise level that is known to the agent and may differ from task to task."""
+"""Contexts: numbers that an agent is told before its first query, such as a noise level.
 
+What was calibrated at several values of them has to be looked up at others. ``ContextGrid`` says between which of its
+points a context lies, and how near to each.
+"""
+
+import itertools
 import math
+from dataclasses import dataclass
+from typing import NamedTuple, final
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Generator, Tensor
 
 from cicpe.errors import InvalidInput
+from cicpe.statistics import log_uniform
 
 Noise = float | tuple[float, float]
+NEAR = 1e-4
+"""Share of a grid's length within which a context counts as lying on a knot."""
 
 
 def noise_range(noise: Noise, upper: float = math.inf) -> tuple[float, float]:
@@ -23,9 +33,104 @@ def noise_range(noise: Noise, upper: float = math.inf) -> tuple[float, float]:
 def sample_noise(limits: tuple[float, float], n: int, rng: Generator) -> Float[Tensor, " n"]:
     """``n`` levels, uniform in their logarithm (in the level itself where the range starts at zero)."""
     low, high = limits
-    share = torch.rand(n, generator=rng)
-    if low == high:
-        return torch.full((n,), high)
-    if low == 0:
-        return share * high
-    return low * (high / low) ** share
+    if low == 0 or low == high:
+        return low + torch.rand(n, generator=rng) * (high - low)
+    return log_uniform(low, high, n, rng)
+
+
+class Corners(NamedTuple):
+    """The points of a grid between which each of a batch of contexts lies."""
+
+    point: Int[Tensor, "batch corner"]
+    weight: Float[Tensor, "batch corner"]
+    """How near each is: the weights of linear interpolation."""
+
+
+@final
+@dataclass(frozen=True)
+class ContextGrid:
+    """Points of context space: every combination of a few values per context.
+
+    A family without contexts, or one whose contexts never vary, has one point.
+    """
+
+    knots: tuple[tuple[float, ...], ...]
+    """Values of each context, rising; contexts beyond the last entry are not told apart."""
+
+    @property
+    def points(self) -> tuple[tuple[float, ...], ...]:
+        """All combinations, the last context varying fastest."""
+        return tuple(itertools.product(*self.knots))
+
+    def __len__(self) -> int:
+        return math.prod(len(values) for values in self.knots)
+
+    def corners(self, context: Float[Tensor, "batch context"]) -> Corners:
+        """Where contexts lie; beyond the ends of the grid, at its ends.
+
+        Args:
+            context: As an agent is told it.
+
+        Returns:
+            For every context, the grid points around it. A context on a knot has that point in every corner.
+        """
+        batch = len(context)
+        point, weight = torch.zeros(batch, 1, dtype=torch.long), torch.ones(batch, 1, dtype=torch.float64)
+        for column, values in enumerate(self.knots):
+            if len(values) == 1:
+                continue
+            below, above, share = _between(torch.tensor(values, dtype=torch.float64), context[:, column].double())
+            sides = torch.stack([below, above], dim=1)
+            shares = torch.stack([1 - share, share], dim=1)
+            point = (point[:, :, None] * len(values) + sides[:, None]).flatten(1)
+            weight = (weight[:, :, None] * shares[:, None]).flatten(1)
+        return Corners(point, weight)
+
+    def nearest(self, context: Float[Tensor, "batch context"]) -> Int[Tensor, " batch"]:
+        """The point that is nearest to each context."""
+        found = self.corners(context)
+        return found.point.gather(1, found.weight.argmax(dim=1, keepdim=True))[:, 0]
+
+
+def _between(knots: Tensor, value: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """The knots below and above each value, and how far it is on the way from one to the other."""
+    value = value.clamp(knots[0], knots[-1]).contiguous()
+    slack = NEAR * (knots[-1] - knots[0])
+    below = (torch.searchsorted(knots, value + slack, right=True) - 1).clamp(0, len(knots) - 1)
+    above = torch.searchsorted(knots, value - slack).clamp(0, len(knots) - 1)
+    gap = (knots[above] - knots[below]).clamp_min(1e-300)
+    share = torch.where(above > below, (value - knots[below]) / gap, 0.0)
+    return below, above, share
+
+
+def rank_groups(context: Float[Tensor, "episode context"], n_knots: int) -> tuple[ContextGrid, list[Tensor]]:
+    """Episodes grouped by the rank of their contexts, where a context cannot be set.
+
+    Args:
+        context: The contexts of the episodes.
+        n_knots: How many groups per context that varies.
+
+    Returns:
+        A grid with a knot per group (the ends of the range and the medians of the inner groups), and the episodes of
+        each of its points.
+    """
+    knots: list[tuple[float, ...]] = []
+    group = torch.zeros(len(context), dtype=torch.long)
+    for values in context.unbind(dim=1):
+        low, high = float(values.min()), float(values.max())
+        if high - low < 1e-12 or n_knots == 1:
+            knots.append((low,))
+            continue
+        order = values.argsort()
+        part = torch.empty(len(values), dtype=torch.long)
+        part[order] = (torch.arange(len(values)) * n_knots // len(values)).clamp_max(n_knots - 1)
+        middles = [float(values[part == i].median()) for i in range(1, n_knots - 1)]
+        knots.append((low, *middles, high))
+        group = group * n_knots + part
+    grid = ContextGrid(tuple(knots))
+    return grid, [(group == i).nonzero()[:, 0] for i in range(len(grid))]
+
+
+def knots_per_context(n_knots: int, contexts: int) -> int:
+    """How many knots each of several contexts gets, so that the grid stays about as small as for one."""
+    return n_knots if contexts <= 1 else max(2, round(n_knots ** (1 / contexts)) + (contexts == 2))

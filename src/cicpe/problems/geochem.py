@@ -31,6 +31,7 @@ from cicpe.errors import InvalidInput
 from cicpe.problems.base import Problem
 from cicpe.problems.context import Noise, noise_range, sample_noise
 from cicpe.spaces import Box
+from cicpe.statistics import log_uniform
 
 AUGMENTATIONS = ("flips", "rotations", "crops", "rescaling")
 BLOCKS = 20
@@ -177,7 +178,7 @@ class Geochem(Problem):
         node, height = _highest_in_window(bank, grid, first, blocks)
         factor = torch.ones(n)
         if "rescaling" in self.augment:
-            factor = torch.exp(math.log(FACTOR) * (2 * torch.rand(n, generator=rng) - 1))
+            factor = log_uniform(1 / FACTOR, FACTOR, n, rng)
         if isinstance(self.noise, str):
             noise = bank.noise[region] * factor
         else:

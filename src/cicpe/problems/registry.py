@@ -49,7 +49,9 @@ def problem_class(name: str) -> type[Problem]:
     module = _load_file(Path(module_name)) if module_name.endswith(".py") else _import(module_name)
     found = getattr(module, class_name, None)
     if not (inspect.isclass(found) and issubclass(found, Problem)):
-        raise InvalidInput("problem", name, f"{module_name} must define a cicpe.Problem subclass named {class_name}")
+        raise InvalidInput(
+            "problem", name, f"the name of a cicpe.Problem; {module_name} defines no {class_name} that is one"
+        )
     return found
 
 
@@ -83,7 +85,7 @@ def make_problem(name: str, **options: Any) -> Problem:
     for option, value in options.items():
         if option not in taken:
             allowed = ", ".join(taken) or "no options"
-            raise InvalidInput(option, value, f"{name} takes {allowed}")
+            raise InvalidInput(option, value, f"left out: {name} takes {allowed}")
     lists = {key: tuple(value) if isinstance(value, list) else value for key, value in options.items()}
     try:
         problem = cls(**lists)

@@ -18,6 +18,7 @@ from torch import Generator, Tensor
 from cicpe.errors import InvalidInput
 from cicpe.problems.base import Problem, Task
 from cicpe.problems.structure import structure_of
+from cicpe.statistics import log_uniform
 
 Strength = float | tuple[float, float]
 
@@ -54,7 +55,7 @@ class Shifted(Problem, ABC):
     def sample(self, n: int, rng: Generator) -> ShiftedTask:
         task = self.problem.sample(n, rng)
         low, high = self.strength if isinstance(self.strength, tuple) else (self.strength, self.strength)
-        strength = low * (high / low) ** torch.rand(n, generator=rng)
+        strength = log_uniform(low, high, n, rng)
         normal = torch.randn(n, self.query_space.dim, generator=rng)
         direction = normal / torch.linalg.vector_norm(normal, dim=-1, keepdim=True)
         return ShiftedTask(self.moved(task, strength), strength, direction, torch.zeros(n, dtype=torch.long))

@@ -9,15 +9,14 @@ from typing import Any, NamedTuple
 from cicpe import zoo
 from cicpe.agents.base import Agent
 from cicpe.agents.belief_agent import BeliefAgent
-from cicpe.api import load
-from cicpe.baselines.catalogue import METHODS, Setting
-from cicpe.baselines.published import Cell, Figures, published
+from cicpe.baselines.catalogue import METHODS, ComparisonSetting
+from cicpe.baselines.published import Figures, PublishedCell, published
 from cicpe.baselines.wrappers import RandomQueries, StopAt
 from cicpe.calibration.any_agent import choose_threshold
-from cicpe.episodes.table import record_beliefs
+from cicpe.episodes.table import tabulate_agent
 from cicpe.errors import InvalidInput
-from cicpe.evaluation.compare import CommonTasks, Played
-from cicpe.model.model import Model
+from cicpe.evaluation.compare import CommonTasks, PlayedTasks
+from cicpe.model import Model, load
 from cicpe.problems import Problem, TaskBatch, spec_of
 
 OURS, RANDOM = "cicpe", "random"
@@ -29,7 +28,7 @@ class Row(NamedTuple):
     """One method."""
 
     method: str
-    played: Played
+    played: PlayedTasks
     paper: Figures
     """What the paper reports for it; for ours, its best variant."""
     versus_ours: dict[str, Any] | None
@@ -102,7 +101,7 @@ def compare(
     wanted = list(methods) if methods is not None else names()
     for name in wanted:
         if name not in names():
-            raise InvalidInput("methods", name, f"of {', '.join(names())}, or all")
+            raise InvalidInput("methods", name, f"one of {', '.join(names())}, or all")
     for field, value in (("tasks", tasks), ("trajectories", trajectories), ("budget", budget)):
         if value is not None and value < 1:
             raise InvalidInput(field, value, "a whole number of at least 1")
@@ -112,15 +111,15 @@ def compare(
     cell = _published(problem, epsilon)
     left_out: dict[str, str] = {}
     rows: list[Row] = []
-    agents = {name: _given(model, common.hidden, epsilon, delta) for name, model in (models or {}).items()}
+    agents = {name: _given(model, common.batch, epsilon, delta) for name, model in (models or {}).items()}
     if not models and ({OURS, RANDOM} & set(wanted) or budget is None):
-        agents = _ours(common.hidden, epsilon, delta, left_out)
+        agents = _ours(common.batch, epsilon, delta, left_out)
     for name, agent in agents.items():
         follow(f"{name}: {tasks} tasks")
         rows.append(Row(name, common.play(agent, epsilon, tasks), cell.best, None))
     best = min(rows, key=lambda row: row.played.mean_queries.value, default=None)
     budget, origin = _budget(budget, best, cell)
-    setting = Setting(problem, epsilon, delta, budget)
+    setting = ComparisonSetting(problem, epsilon, delta, budget)
     rows = rows if OURS in wanted else []
     if RANDOM in wanted and best is None:
         left_out[RANDOM] = left_out[OURS]
@@ -133,14 +132,14 @@ def compare(
         try:
             made = method.make(setting)
         except InvalidInput as error:
-            left_out[name] = f"needs {error.allowed}"
+            left_out[name] = f"{error.field} must be {error.allowed}"
             continue
         some = tasks if method.tasks is None or all_tasks else min(tasks, method.tasks)
         paper = cell.methods.get(method.published or "")
         _add(rows, name, made, common, setting, best, paper, method.calibration, some, left_out, follow)
     if not rows:
         why = "; ".join(f"{name} {reason}" for name, reason in left_out.items())
-        raise InvalidInput("methods", ", ".join(wanted), f"one that applies to this problem ({why})")
+        raise InvalidInput("methods", ", ".join(wanted), f"some that apply to this problem ({why})")
     asked = {name: why for name, why in left_out.items() if name not in names() or name in wanted}
     return Comparison(rows, budget, origin, asked, cell.reference_queries)
 
@@ -150,7 +149,7 @@ def _add(
     name: str,
     agent: Agent,
     common: CommonTasks,
-    setting: Setting,
+    setting: ComparisonSetting,
     ours: Row | None,
     paper: Figures | None,
     calibration: int,
@@ -163,7 +162,7 @@ def _add(
         warnings.simplefilter("ignore", RuntimeWarning)
         if calibration:
             follow(f"{name}: threshold chosen on {calibration} held-out tasks")
-            beliefs = record_beliefs(agent, setting.problem, calibration, agent.horizon, common.seed + HELD_OUT)
+            beliefs = tabulate_agent(agent, setting.problem, calibration, agent.horizon, common.seed + HELD_OUT)
             chosen = choose_threshold(beliefs, setting.epsilon, setting.delta)
             if chosen is None:
                 left_out[name] = f"does not reach an accuracy of {1 - setting.delta:g} within {agent.horizon} queries"
@@ -178,12 +177,12 @@ def _add(
     rows.append(Row(name, played, paper or Figures(None, None), versus))
 
 
-def _published(problem: Problem, epsilon: float) -> Cell:
+def _published(problem: Problem, epsilon: float) -> PublishedCell:
     spec = spec_of(problem)
     noise = spec.options.get("noise")
     level = noise[1] if isinstance(noise, tuple | list) else noise
     found = published(spec.name, problem.query_space.dim, epsilon, level) if isinstance(level, float) else None
-    return found or Cell({}, None)
+    return found or PublishedCell({}, None)
 
 
 def _ours(hidden: TaskBatch, epsilon: float, delta: float, left_out: dict[str, str]) -> dict[str, BeliefAgent]:
@@ -226,7 +225,7 @@ def _agent(model: Model, hidden: TaskBatch, epsilon: float, delta: float) -> Bel
     return model.agent(epsilon, delta)
 
 
-def _budget(given: int | None, ours: Row | None, cell: Cell) -> tuple[int, str]:
+def _budget(given: int | None, ours: Row | None, cell: PublishedCell) -> tuple[int, str]:
     """The budget of methods that cannot stop, and where it comes from."""
     if given is not None:
         return given, "as given"

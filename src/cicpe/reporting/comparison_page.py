@@ -6,7 +6,7 @@ from typing import Any
 
 from cicpe.baselines.catalogue import METHODS
 from cicpe.errors import InvalidInput
-from cicpe.plots.methods import Group, Method, plot_methods
+from cicpe.plots.methods import Group, MethodRow, plot_methods
 from cicpe.reporting.page import Picture, Report, Section, Table, Text
 
 NEEDED = ("problem", "epsilon", "delta", "seed", "budget", "budget_from", "rows", "left_out")
@@ -32,9 +32,9 @@ def group_of(method: str) -> Group:
     return "baseline" if method in METHODS else "ours"
 
 
-def method_of(row: dict[str, Any]) -> Method:
+def method_of(row: dict[str, Any]) -> MethodRow:
     """A row of the comparison as it is drawn."""
-    return Method(
+    return MethodRow(
         name=row["method"],
         group=group_of(row["method"]),
         accuracy=row["accuracy"],

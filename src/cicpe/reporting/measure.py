@@ -11,14 +11,14 @@ import numpy as np
 import torch
 
 from cicpe.agents.base import Agent
-from cicpe.baselines.published import Cell, published
-from cicpe.episodes.table import record_beliefs
+from cicpe.baselines.published import PublishedCell, published
+from cicpe.episodes.table import tabulate_agent
 from cicpe.episodes.trace import Trace, trace_episode
 from cicpe.errors import InvalidInput
 from cicpe.evaluation.evaluate import Evaluation, evaluate_agent
-from cicpe.evaluation.reliability import Curve, Floats, Reliability, reliability, spread, survival
+from cicpe.evaluation.reliability import Curve, Floats, ReliabilityBins, reliability, spread, survival
 from cicpe.evaluation.robustness import Robustness, robustness
-from cicpe.model.model import Model
+from cicpe.model import Model
 from cicpe.problems import Problem, TaskBatch
 from cicpe.problems.gp_max import GPMax
 from cicpe.spaces import Box
@@ -43,7 +43,7 @@ class Setting(NamedTuple):
     seed: int
 
 
-class Field(NamedTuple):
+class FieldPicture(NamedTuple):
     """A task in the plane, on an even grid of the query space: side x side, the first coordinate first."""
 
     value: Floats
@@ -58,7 +58,7 @@ class Example(NamedTuple):
     trace: Trace
     path: Floats | None
     """Values of the function on an even grid of [0, 1]."""
-    field: Field | None = None
+    field: FieldPicture | None = None
 
 
 class Curves(NamedTuple):
@@ -76,11 +76,11 @@ class Measured(NamedTuple):
 
     setting: Setting
     result: Evaluation
-    published: Cell | None
+    published: PublishedCell | None
     survival: Curve
     spread: Curve
     belief_episodes: int
-    reliability: Reliability
+    reliability: ReliabilityBins
     examples: list[Example]
     robustness: Robustness | None
 
@@ -109,11 +109,11 @@ def measure(model: Model, setting: Setting, with_robustness: bool, problem: Prob
 
     Tasks are those of ``problem``; of the model's own, where none is given.
     """
-    problem = model.tasks(setting.noise, problem)
+    problem = model.tasks({} if setting.noise is None else {"noise": setting.noise}, problem)
     agent = model.agent(setting.epsilon, setting.delta)
-    result = evaluate_agent(agent, problem, setting.epsilon, setting.delta, setting.episodes, setting.seed)
+    result = evaluate_agent(agent, problem, setting.epsilon, setting.episodes, setting.seed)
     steps = min(agent.horizon, math.ceil(1.5 * float(torch.quantile(result.outcomes.queries.double(), 0.95))))
-    beliefs = record_beliefs(agent, problem, setting.episodes, steps, setting.seed + 1)
+    beliefs = tabulate_agent(agent, problem, setting.episodes, steps, setting.seed + 1)
     about, shifted = model.description, None
     if with_robustness:
         shifted = robustness(
@@ -145,7 +145,7 @@ def _example(agent: Agent, problem: Problem, rng: torch.Generator) -> Example:
     return Example(trace, tasks.task.values[0].numpy() if one_variable else None, field_of(tasks))
 
 
-def field_of(tasks: TaskBatch) -> Field | None:
+def field_of(tasks: TaskBatch) -> FieldPicture | None:
     """A single task as a field, if queries are answers in a plane, one number is observed, and without noise.
 
     A task that says its ``noise`` is looked at without it. Where two looks still differ, there is no field.
@@ -160,7 +160,7 @@ def field_of(tasks: TaskBatch) -> Field | None:
     first, second = (many.observe(place, torch.Generator().manual_seed(seed))[:, 0] for seed in (0, 1))
     if not torch.equal(first, second):
         return None
-    return Field(first.view(SIDE, SIDE).double().numpy(), many.loss(place).view(SIDE, SIDE).double().numpy())
+    return FieldPicture(first.view(SIDE, SIDE).double().numpy(), many.loss(place).view(SIDE, SIDE).double().numpy())
 
 
 def _without_noise(tasks: TaskBatch) -> TaskBatch:

@@ -6,11 +6,11 @@ from typing import Any
 import numpy as np
 
 from cicpe.evaluation.robustness import Robustness
-from cicpe.model.model import Model
+from cicpe.model import Model
 from cicpe.plots.bands import plot_spread, plot_survival
 from cicpe.plots.heat import plot_robustness
 from cicpe.plots.maps import Map, plot_maps
-from cicpe.plots.methods import Method, plot_methods
+from cicpe.plots.methods import MethodRow, plot_methods
 from cicpe.plots.query_space import PathQueries, Plane, plot_paths, plot_planes
 from cicpe.plots.reliability import AtTheStop, plot_reliability
 from cicpe.plots.training import plot_training
@@ -104,7 +104,7 @@ def _accuracy(found: Measured) -> Section:
     blocks: list[Block] = [Tiles(tiles)]
     if cell is not None:
         methods = [
-            Method(
+            MethodRow(
                 "this model", "ours", result.accuracy, result.accuracy_ci, result.mean_queries, result.mean_queries_ci
             )
         ]
@@ -267,7 +267,7 @@ def _training(model: Model, curves: Curves | None) -> Section:
     about = model.description
     threads = f"{about.threads} thread{'' if about.threads == 1 else 's'}"
     text = (
-        f"Recipe {about.recipe}, actor {about.training.actor}, seed {about.seed}: {about.updates:,} updates in "
+        f"Recipe {about.recipe}, actor {about.training.query_rule}, seed {about.seed}: {about.updates:,} updates in "
         f"{about.minutes:.1f} minutes on {threads}, calibration included."
     )
     if curves is None:

@@ -11,7 +11,7 @@ from cicpe.errors import InvalidInput
 from cicpe.server.errors import add_handlers
 from cicpe.server.guard import LOOPBACK, Guard
 from cicpe.server.routes import make_routes
-from cicpe.server.service import Desk
+from cicpe.server.service import CampaignService
 from cicpe.sessions.stores import Store
 
 WEB = Path(__file__).parent / "web"
@@ -41,7 +41,7 @@ def make_app(
         redoc_url=None,
         openapi_url="/api/openapi.json",
     )
-    app.include_router(make_routes(Desk(store, models)))
+    app.include_router(make_routes(CampaignService(store, models)))
     app.mount("/", StaticFiles(directory=WEB, html=True), name="web")
     add_handlers(app)
     app.add_middleware(

@@ -9,7 +9,7 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
-from cicpe.errors import InvalidInput, ModelError, ProblemError, SessionError
+from cicpe.errors import InvalidInput, ModelError, ProblemError, SessionError, allowed_by, refusal
 from cicpe.server.schemas import Fault
 from cicpe.sessions.stores import StoreError
 
@@ -26,8 +26,8 @@ def answer(code: int, fault: Fault) -> Response:
 
 def fault(field: str | None, value: object, allowed: str, message: str | None = None) -> Fault:
     """A refusal of a value."""
-    said = message or (f"{field} = {value!r} is not allowed: {allowed}"[: 4 * SHOWN])
-    return Fault(field=field, value=_plain(value), allowed=allowed, message=said)
+    sentence = message or refusal(str(field), value, allowed)[: 4 * SHOWN]
+    return Fault(field=field, value=_plain(value), allowed=allowed, message=sentence)
 
 
 class Refused(Exception):
@@ -66,14 +66,13 @@ def add_handlers(app: FastAPI) -> None:
     def unreadable(_: Request, error: RequestValidationError) -> Response:
         first = error.errors()[0]
         field = _field(first["loc"])
-        allowed = str(first["msg"]).removeprefix("Value error, ")
-        return answer(422, fault(field, first.get("input"), allowed[:1].lower() + allowed[1:]))
+        return answer(422, fault(field, first.get("input"), allowed_by(str(first["msg"]))))
 
     @app.exception_handler(HTTPException)
     def elsewhere(request: Request, error: HTTPException) -> Response:
-        said = answer(error.status_code, fault(None, None, "see /api/openapi.json", str(error.detail)))
-        said.headers.update(error.headers or {})
-        return said
+        response = answer(error.status_code, fault(None, None, "see /api/openapi.json", str(error.detail)))
+        response.headers.update(error.headers or {})
+        return response
 
 
 def _field(place: Sequence[int | str]) -> str:

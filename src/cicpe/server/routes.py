@@ -10,11 +10,11 @@ from fastapi.security import HTTPBearer
 from cicpe.errors import SessionError
 from cicpe.server.errors import Refused, fault
 from cicpe.server.schemas import (
+    AboutOpenQuery,
     Attach,
     CampaignLog,
     Campaigns,
     CampaignView,
-    Change,
     Correct,
     Fault,
     Fork,
@@ -27,14 +27,17 @@ from cicpe.server.schemas import (
     Question,
     Skipping,
     Tell,
+    Undo,
 )
-from cicpe.server.service import Desk, model_view, plot_data
-from cicpe.sessions.campaign import Campaign
+from cicpe.server.service import CampaignService, model_view, plot_data
+from cicpe.sessions.campaign import Campaign, OtherQuery
 from cicpe.sessions.events import in_force, in_words
 from cicpe.sessions.stores import Conflict, StoredEvent
-from cicpe.sessions.stores.base import NAME
+from cicpe.sessions.stores.references import NAME, read_reference
 
-CampaignName = Annotated[str, Path(description="Its name, its id, or the first letters of its id.", max_length=64)]
+CampaignName = Annotated[
+    str, Path(description="Its name or `name:NAME`, its id, or `id:` and the first letters of its id.", max_length=69)
+]
 IdempotencyKey = Annotated[
     Key | None,
     Header(
@@ -47,6 +50,7 @@ REFUSALS: dict[int | str, dict[str, Any]] = {
     401: {"model": Fault, "description": "The token is missing or wrong."},
     403: {"model": Fault, "description": "The Host or the Origin is not this server's."},
     404: {"model": Fault, "description": "There is no such campaign."},
+    408: {"model": Fault, "description": "The body did not arrive in time."},
     409: {"model": Fault, "description": "Not as things are now; what they are is under `now`."},
     413: {"model": Fault, "description": "More than 1 MB."},
     422: {"model": Fault, "description": "A value that cannot be taken; the field is named."},
@@ -54,51 +58,49 @@ REFUSALS: dict[int | str, dict[str, Any]] = {
 }
 
 
-def make_routes(desk: Desk) -> APIRouter:
-    """The routes of a desk."""
+def make_routes(service: CampaignService) -> APIRouter:
+    """The routes that a service of campaigns answers."""
     bearer = HTTPBearer(auto_error=False, description="Needed where the server was started with a token.")
     api = APIRouter(prefix="/api", dependencies=[Depends(bearer)], responses=REFUSALS)
 
     def opened(name: str) -> Campaign:
-        if not NAME.fullmatch(name):
-            raise Refused(404, fault("campaign", name, "a name or an id"))
-        return desk.open(name)
+        return service.open(_checked(name))
 
     def changed(name: str, change: Callable[[Campaign], None]) -> CampaignView:
         campaign = opened(name)
         try:
             change(campaign)
         except SessionError as error:
-            raise Refused(409, _refusal(desk, opened(name), error)) from None
-        desk.keep(campaign)
-        return desk.view(campaign)
+            raise Refused(409, _refusal(service, opened(name), error)) from None
+        service.keep(campaign)
+        return service.view(campaign)
 
     @api.get("/models")
     def models() -> Models:
         """What a campaign can be begun with."""
-        return Models(models=list(desk.models))
+        return Models(models=list(service.models))
 
     @api.get("/models/{name}")
     def model(name: Annotated[str, Path(max_length=200)]) -> ModelView:
         """What a model is for: its range of epsilon, its deltas, what it wants to know beforehand."""
-        if name not in desk.models:
-            raise Refused(404, fault("model", name, f"one of {', '.join(desk.models)}"))
-        return model_view(name, desk.model(name))
+        if name not in service.models:
+            raise Refused(404, fault("model", name, f"one of {', '.join(service.models)}"))
+        return model_view(name, service.model(name))
 
     @api.get("/campaigns")
     def campaigns() -> Campaigns:
         """Every campaign of the store, oldest first."""
-        return Campaigns(campaigns=desk.store.campaigns())
+        return Campaigns(campaigns=service.store.campaigns())
 
     @api.post("/campaigns", status_code=201)
     def create(wish: NewCampaign) -> CampaignView:
         """Begin a campaign."""
-        return desk.view(desk.begin(wish))
+        return service.view(service.begin(wish))
 
     @api.get("/campaigns/{campaign}")
     def status(campaign: CampaignName) -> CampaignView:
         """Everything that follows from a campaign's log."""
-        return desk.view(opened(campaign))
+        return service.view(opened(campaign))
 
     @api.get("/campaigns/{campaign}/ask")
     def ask(campaign: CampaignName) -> Question:
@@ -108,9 +110,8 @@ def make_routes(desk: Desk) -> APIRouter:
 
     @api.post("/campaigns/{campaign}/tell")
     def tell(campaign: CampaignName, body: Tell, key: IdempotencyKey = None) -> CampaignView:
-        """Record what was measured at the open query."""
-        values, seen = body.observation, body.expected_version
-        return changed(campaign, lambda one: one.tell(values, key=key, expected_version=seen))
+        """Record what was measured at the open query, which the body names by the version, the step or the query."""
+        return changed(campaign, lambda one: one.tell(body.observation, key=key, **_which(body)))
 
     @api.post("/campaigns/{campaign}/correct")
     def correct(campaign: CampaignName, body: Correct, key: IdempotencyKey = None) -> CampaignView:
@@ -119,15 +120,14 @@ def make_routes(desk: Desk) -> APIRouter:
         return changed(campaign, lambda one: one.correct(body.step, values, key=key, expected_version=seen))
 
     @api.post("/campaigns/{campaign}/undo")
-    def undo(campaign: CampaignName, body: Change, key: IdempotencyKey = None) -> CampaignView:
+    def undo(campaign: CampaignName, body: Undo, key: IdempotencyKey = None) -> CampaignView:
         """Take back the last change that still counts. The log keeps both."""
         return changed(campaign, lambda one: one.undo(key=key, expected_version=body.expected_version))
 
     @api.post("/campaigns/{campaign}/skip")
     def skip(campaign: CampaignName, body: Skipping, key: IdempotencyKey = None) -> CampaignView:
-        """The open query cannot be measured: another is asked for, away from it."""
-        seen = body.expected_version
-        return changed(campaign, lambda one: one.skip(body.reason, key=key, expected_version=seen))
+        """The open query, which the body names, cannot be measured: another is asked for, away from it."""
+        return changed(campaign, lambda one: one.skip(body.reason, key=key, **_which(body)))
 
     @api.post("/campaigns/{campaign}/attach")
     def attach(campaign: CampaignName, body: Attach, key: IdempotencyKey = None) -> CampaignView:
@@ -138,15 +138,13 @@ def make_routes(desk: Desk) -> APIRouter:
     @api.post("/campaigns/{campaign}/fork", status_code=201)
     def fork(campaign: CampaignName, body: Fork) -> CampaignView:
         """Another campaign with the same past."""
-        return desk.view(opened(campaign).fork(body.name))
+        return service.view(opened(campaign).fork(body.name))
 
     @api.get("/campaigns/{campaign}/log")
     def log(campaign: CampaignName) -> CampaignLog:
         """Everything that happened, corrections and undone entries included."""
-        if not NAME.fullmatch(campaign):
-            raise Refused(404, fault("campaign", campaign, "a name or an id"))
-        record = desk.store.find(campaign)
-        stored = desk.store.events(record.id)
+        record = service.store.find(_checked(campaign))
+        stored = service.store.events(record.id)
         return CampaignLog(campaign=record, events=_entries(stored, set(in_force(one.event for one in stored))))
 
     @api.get("/campaigns/{campaign}/plot")
@@ -164,14 +162,30 @@ def make_routes(desk: Desk) -> APIRouter:
     return api
 
 
-def _refusal(desk: Desk, campaign: Campaign, error: SessionError) -> Fault:
+def _checked(campaign: str) -> str:
+    if not NAME.fullmatch(read_reference(campaign).text):
+        raise Refused(404, fault("campaign", campaign, "a name or an id"))
+    return campaign
+
+
+def _which(body: AboutOpenQuery) -> dict[str, Any]:
+    """The query that a change is about; without one, a value could be recorded where it was not measured."""
+    if body.expected_version is None and body.step is None and body.query is None:
+        allowed = "the version that you saw, or in its place the step or the query that this is about"
+        raise Refused(422, fault("expected_version", None, allowed, f"expected_version is missing: {allowed}"))
+    return {"expected_version": body.expected_version, "step": body.step, "query": body.query}
+
+
+def _refusal(service: CampaignService, campaign: Campaign, error: SessionError) -> Fault:
     """What is there now, for someone who thought otherwise."""
     refusal = fault("campaign", campaign.record.name, "what its state allows", str(error))
-    now: dict[str, Any] = {"now": desk.view(campaign)}
+    now: dict[str, Any] = {"now": service.view(campaign)}
     if isinstance(error, Conflict):
         counts = set(in_force(campaign.session.log))
         now |= {"expected_version": error.expected, "since": _entries(error.since, counts)}
         now |= {"field": "expected_version", "value": error.expected, "allowed": f"{error.version}, the version it has"}
+    if isinstance(error, OtherQuery):
+        now |= {"field": error.field, "value": error.given, "allowed": f"{error.now}, the open query"}
     return refusal.model_copy(update=now)
 
 

@@ -7,12 +7,14 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, FiniteFloat,
 from cicpe.sessions.events import Event
 from cicpe.sessions.status import Skip, Status
 from cicpe.sessions.stores import CampaignRecord
-from cicpe.sessions.stores.base import KEY_LENGTH, NAME, StopName
+from cicpe.sessions.stores.base import KEY_LENGTH, StopName
+from cicpe.sessions.stores.references import NAME
+from cicpe.sessions.texts import LONGEST
 
 MOST_NUMBERS = 4096
 """Numbers of one observation or query."""
 MOST_VERSIONS = 2**31 - 1
-PRINTABLE = r"^[^\x00-\x1f\x7f]*$"
+PRINTABLE = r"^[^\x00-\x1f\x7f-\x9f]*$"
 """Text without control characters: not every database can hold those."""
 
 
@@ -44,14 +46,31 @@ class _Body(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
+Version = Annotated[int, Field(strict=True, ge=0, le=MOST_VERSIONS)]
+StepNumber = Annotated[int, Field(strict=True, ge=1, le=MOST_VERSIONS)]
+
+
 class Change(_Body):
     """What every change may carry."""
 
-    expected_version: Annotated[int, Field(strict=True, ge=0, le=MOST_VERSIONS)] | None = None
+    expected_version: Version | None = None
     """The version that its sender has seen: refused with 409 where the campaign is at another."""
 
 
-class Tell(Change):
+class AboutOpenQuery(Change):
+    """A change that is about the open query says which one that is, in one of three ways or in several."""
+
+    model_config = ConfigDict(
+        json_schema_extra={"anyOf": [{"required": [name]} for name in ("expected_version", "step", "query")]}
+    )
+
+    step: StepNumber | None = None
+    """Number of the open query, from 1: refused with 409 where it is another."""
+    query: Numbers | None = None
+    """The open query itself: refused with 409 where it is another."""
+
+
+class Tell(AboutOpenQuery):
     """What was measured at the open query."""
 
     observation: Numbers
@@ -60,15 +79,22 @@ class Tell(Change):
 class Correct(Change):
     """What was really measured at an earlier step."""
 
-    step: Annotated[int, Field(strict=True, ge=1, le=MOST_VERSIONS)]
+    step: StepNumber
     """Its number in the history, from 1."""
     observation: Numbers
 
 
-class Skipping(Change):
+class Undo(_Body):
+    """What is taken back is the last change that its sender has seen."""
+
+    expected_version: Version
+    """The version that its sender has seen: refused with 409 where the campaign is at another."""
+
+
+class Skipping(AboutOpenQuery):
     """Why the open query cannot be measured."""
 
-    reason: Annotated[str, Field(max_length=500, pattern=PRINTABLE)] = ""
+    reason: Annotated[str, Field(max_length=LONGEST, pattern=PRINTABLE)] = ""
 
 
 class Attach(Change):
@@ -105,7 +131,7 @@ class Limits(_Body):
     high: float
 
 
-class Setting(_Body):
+class CampaignSetting(_Body):
     """What stays the same in a campaign: its spaces and its goal."""
 
     query: list[Limits]
@@ -128,7 +154,7 @@ class CampaignView(_Body):
     """A campaign and everything that follows from its log."""
 
     campaign: CampaignRecord
-    setting: Setting
+    setting: CampaignSetting
     status: Status
 
 

@@ -10,18 +10,17 @@ from typing import NamedTuple, final
 import torch
 
 from cicpe import zoo
-from cicpe.api import load
 from cicpe.errors import InvalidInput, ModelError
-from cicpe.model.model import Model
+from cicpe.model import Model, load
 from cicpe.server.schemas import (
     BeliefThen,
+    CampaignSetting,
     CampaignView,
     ContextRange,
     Limits,
     ModelView,
     NewCampaign,
     PlotData,
-    Setting,
 )
 from cicpe.sessions.campaign import Campaign
 from cicpe.sessions.session import Session
@@ -38,11 +37,11 @@ class Held(NamedTuple):
     """A campaign that was opened before, as it was then."""
 
     session: Session
-    setting: Setting
+    setting: CampaignSetting
 
 
 @final
-class Desk:
+class CampaignService:
     """A store, the models that campaigns may be begun with, and what was opened lately. Safe for threads.
 
     Only the zoo and the folders named here can be begun with: a model's folder may name code of its own, so which
@@ -71,7 +70,7 @@ class Desk:
         names = model.description.context_names
         for name, value in wish.context.items():
             if name not in names:
-                raise InvalidInput("context", {name: value}, f"by name: {', '.join(names) or 'none'}")
+                raise InvalidInput("context", {name: value}, f"given by name: {', '.join(names) or 'none'}")
         reference = self.models[wish.model]
         settings = wish.model_dump(exclude={"model"})
         campaign = Campaign.new(self.store, model, reference, **settings)
@@ -83,6 +82,8 @@ class Desk:
         record = self.store.find(name)
         with self._lock:
             held = self._held.get(record.id)
+        if held is not None and held.session.version > record.version:
+            held = self._forget_the_future(record)
         if held is None:
             return self._opened(record)
         campaign = Campaign(self.store, record, held.session.fork())
@@ -90,6 +91,16 @@ class Desk:
             campaign.refresh()
             self.keep(campaign)
         return campaign
+
+    def _forget_the_future(self, record: CampaignRecord) -> Held | None:
+        """What is kept may be newer than what was just read; newer than the store it is only after a restore."""
+        now = self.store.get(record.id).version
+        with self._lock:
+            held = self._held.get(record.id)
+            if held is not None and held.session.version > now:
+                del self._held[record.id]
+                return None
+        return held
 
     def keep(self, campaign: Campaign) -> None:
         """Remembers how far a campaign has come."""
@@ -103,7 +114,7 @@ class Desk:
         setting = held.setting if held is not None else self._settled(campaign)
         return CampaignView(campaign=campaign.record, setting=setting, status=campaign.session.status())
 
-    def _settled(self, campaign: Campaign) -> Setting:
+    def _settled(self, campaign: Campaign) -> CampaignSetting:
         return _setting(self._load(campaign.record.model), campaign.record, campaign.session)
 
     def _opened(self, record: CampaignRecord) -> Campaign:
@@ -152,13 +163,13 @@ def model_view(name: str, model: Model) -> ModelView:
     )
 
 
-def _setting(model: Model, record: CampaignRecord, session: Session) -> Setting:
+def _setting(model: Model, record: CampaignRecord, session: Session) -> CampaignSetting:
     query, answer = session.query_space, model.belief.answer_space
     agent = model.agent(record.epsilon, record.delta, record.stop)
     exact = record.stop == "confidence" and agent.stop_epsilon == record.epsilon
     threshold = float(agent.shown_threshold(torch.tensor([session.context]))[0]) if exact else 1 - record.delta
     lies = "query" if answer == query else "observation" if isinstance(answer, Interval) else None
-    return Setting(
+    return CampaignSetting(
         query=_limits(query),
         answer=_limits(answer),
         observations=session.observation_dim,

@@ -3,8 +3,8 @@
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol, Self, SupportsIndex, final
 
-from cicpe.errors import InvalidInput, ModelError
-from cicpe.sessions.events import Event, in_words
+from cicpe.errors import InvalidInput, ModelError, SessionError
+from cicpe.sessions.events import Event, in_digits, in_words
 from cicpe.sessions.session import Session
 from cicpe.sessions.stores.base import CampaignRecord, Conflict, StopName, Store, StoredEvent, check_key
 from cicpe.sessions.values import Values, numbers
@@ -23,13 +23,25 @@ class SessionModel(Protocol):
         """A session with an empty log."""
 
 
+class OtherQuery(SessionError):
+    """A value was told for a query that is not the open one: nothing was recorded."""
+
+    def __init__(self, campaign: str, field: str, given: object, now: object) -> None:
+        super().__init__(
+            f"{field} = {given} is not the open query of campaign {campaign}, which is {now}; nothing was recorded. "
+            "Look at the open query again before going on, or attach the value where it was measured"
+        )
+        self.field, self.given, self.now = field, given, now
+
+
 @final
 class Campaign:
     """A session in a store: a change is in the store first and in the session then, or in neither.
 
     Every change may carry a ``key``, so that sending it again after a lost answer does not make it twice, and an
     ``expected_version``: the version that whoever decided on the change had seen. Where someone else has changed
-    the campaign since, it is refused (``Conflict``); ``refresh`` reads what they did.
+    the campaign since, it is refused (``Conflict``); ``refresh`` reads what they did. What is about the open query
+    may name that query instead, by its ``step`` (from 1) or as the ``query`` itself; another is an ``OtherQuery``.
     """
 
     def __init__(self, store: Store, record: CampaignRecord, session: Session) -> None:
@@ -92,9 +104,22 @@ class Campaign:
         self.session.replay(stored.event for stored in since)
         return since
 
-    def tell(self, observation: Values, *, key: str | None = None, expected_version: int | None = None) -> None:
+    def tell(
+        self,
+        observation: Values,
+        *,
+        key: str | None = None,
+        expected_version: int | None = None,
+        step: int | None = None,
+        query: Values | None = None,
+    ) -> None:
         """See ``Session.tell``."""
-        self._take(lambda: self.session.told(observation), "told", {"observation": observation}, key, expected_version)
+
+        def make() -> Event:
+            self._check_open(step, query)
+            return self.session.told(observation)
+
+        self._take(make, "told", {"observation": observation}, key, expected_version)
 
     def attach(
         self, query: Values, observation: Values, *, key: str | None = None, expected_version: int | None = None
@@ -110,9 +135,22 @@ class Campaign:
         given = {"step": step, "observation": observation}
         self._take(lambda: self.session.corrected(step, observation), "corrected", given, key, expected_version)
 
-    def skip(self, reason: str = "", *, key: str | None = None, expected_version: int | None = None) -> None:
+    def skip(
+        self,
+        reason: str = "",
+        *,
+        key: str | None = None,
+        expected_version: int | None = None,
+        step: int | None = None,
+        query: Values | None = None,
+    ) -> None:
         """See ``Session.skip``."""
-        self._take(lambda: self.session.skipped(reason), "skipped", {"reason": reason}, key, expected_version)
+
+        def make() -> Event:
+            self._check_open(step, query)
+            return self.session.skipped(reason)
+
+        self._take(make, "skipped", {"reason": reason}, key, expected_version)
 
     def undo(self, *, key: str | None = None, expected_version: int | None = None) -> None:
         """See ``Session.undo``."""
@@ -134,20 +172,51 @@ class Campaign:
         document["recorded"] = [{"position": entry.position, "at": entry.at, "key": entry.key} for entry in stored]
         return document
 
+    def _check_open(self, step: int | None, query: Values | None) -> None:
+        """Refuses a change that is about another query than the open one; the session itself says if there is none."""
+        if step is None and query is None:
+            return
+        if self._other_query(step, query) is not None:
+            self.refresh()  # whoever decided may have seen more than this object
+        other = self._other_query(step, query)
+        if other is not None:
+            raise other
+
+    def _other_query(self, step: int | None, query: Values | None) -> OtherQuery | None:
+        session, name = self.session, self._record.name
+        if session.stopped:
+            return None
+        if step is not None and step != len(session.history) + 1:
+            return OtherQuery(name, "step", step, len(session.history) + 1)
+        if query is not None and not session.is_open(query):
+            asked = tuple(session.ask().tolist())
+            return OtherQuery(name, "query", in_digits(numbers("query", query, len(asked))), in_digits(asked))
+        return None
+
     def _take(
         self, make: Callable[[], Event], kind: str, given: Mapping[str, Any], key: str | None, expected: int | None
     ) -> None:
         check_key(key)
         if key is not None and self._made_before(kind, given, key):
             return
+        try:
+            self._take_new(make, kind, given, key, expected)
+        except SessionError:
+            # The same change, sent twice at the same time, may be what has made this one impossible.
+            if key is None or not self._made_before(kind, given, key):
+                raise
+
+    def _take_new(
+        self, make: Callable[[], Event], kind: str, given: Mapping[str, Any], key: str | None, expected: int | None
+    ) -> None:
         session = self.session
         if expected is not None and expected != session.version:
             self.refresh()
             if expected != session.version:
                 since = self.store.events(self._record.id, since=max(expected, 0))
                 raise Conflict(self._record.name, expected, since, session.version)
-        seen = session.version
         event = make()
+        seen = session.version
 
         def record() -> None:
             stored = self.store.append(self._record.id, event, expected_version=seen, key=key)

@@ -7,9 +7,10 @@ and carry the version of their own format. No torch here: a program that only st
 from collections.abc import Iterable, Sequence
 from typing import Annotated, Any, Literal, final
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter
 
 from cicpe.errors import SessionError
+from cicpe.sessions.texts import check_reason
 
 Point = Annotated[tuple[float, ...], Field(min_length=1)]
 """Finite numbers, one a coordinate. Single-precision numbers survive the way through JSON exactly."""
@@ -56,7 +57,7 @@ class Skipped(_Event):
 
     kind: Literal["skipped"] = "skipped"
     query: Point
-    reason: str = ""
+    reason: Annotated[str, AfterValidator(check_reason)] = ""
 
 
 @final
@@ -101,16 +102,17 @@ def in_words(event: Event) -> str:
     """One line about an event."""
     match event:
         case Told():
-            return f"told {_numbers(event.observation)} at {_numbers(event.query)}"
+            return f"told {in_digits(event.observation)} at {in_digits(event.query)}"
         case Attached():
-            return f"attached {_numbers(event.observation)} at {_numbers(event.query)}"
+            return f"attached {in_digits(event.observation)} at {in_digits(event.query)}"
         case Corrected():
-            return f"corrected step {event.step} to {_numbers(event.observation)}"
+            return f"corrected step {event.step} to {in_digits(event.observation)}"
         case Skipped():
-            return f"skipped {_numbers(event.query)}" + (f": {event.reason}" if event.reason else "")
+            return f"skipped {in_digits(event.query)}" + (f": {event.reason}" if event.reason else "")
         case Undone():
             return f"undid entry {event.position}"
 
 
-def _numbers(values: Sequence[float]) -> str:
+def in_digits(values: Sequence[float]) -> str:
+    """Coordinates as people write them."""
     return "(" + ", ".join(f"{value:.6g}" for value in values) + ")"

@@ -20,11 +20,14 @@ from cicpe.agents.base import Agent, Proposal
 from cicpe.errors import InvalidInput, SessionError
 from cicpe.sessions.events import Attached, Corrected, Event, Skipped, Told, Undone, in_force
 from cicpe.sessions.skipping import elsewhere
-from cicpe.sessions.status import Reason, Skip, Status, Step
+from cicpe.sessions.status import Reason, Skip, Status, StatusStep
+from cicpe.sessions.texts import check_text
 from cicpe.sessions.values import Values, numbers
 from cicpe.spaces import Box, Interval, Space, Sphere
 
 FORMAT = "cicpe-session-1"
+SAME_PLACE = 1e-3
+"""How far, in units of the query space, a query may be from the open one and still mean it."""
 ALARMS = {
     "doubtful": " Doubtful: one history of the prior in twenty looks as odd as this one; check the last measurements.",
     "no": " Alarm: hardly any history of the prior looks like this one, so the promise may not hold; check the "
@@ -46,7 +49,7 @@ class _Derived(NamedTuple):
 
     positions: tuple[int, ...]
     """Entries of the log that are in force."""
-    steps: tuple[Step, ...]
+    steps: tuple[StatusStep, ...]
     skips: tuple[Skip, ...]
     state: Any
     proposal: Proposal
@@ -107,7 +110,7 @@ class Session:
         return len(self._log)
 
     @property
-    def history(self) -> tuple[Step, ...]:
+    def history(self) -> tuple[StatusStep, ...]:
         """Every query so far with its observation, as corrected. Step 1 is ``history[0]``."""
         return self._now.steps
 
@@ -280,6 +283,12 @@ class Session:
         values = numbers("observation", observation, self.observation_dim)
         return Told(query=self._now.proposal.query[0].tolist(), observation=values)
 
+    def is_open(self, query: Values) -> bool:
+        """Whether a query is the open one, but for the digits that were not written down."""
+        place = torch.tensor(numbers("query", query, self.query_space.dim), dtype=torch.float32)
+        off = (self._now.proposal.query[0] - place).abs() / self.query_space.unit_scale
+        return not self.stopped and bool((off <= SAME_PLACE).all())
+
     def attached(self, query: Values, observation: Values) -> Attached:
         """The event of attaching, not yet taken."""
         place = numbers("query", query, self.query_space.dim)
@@ -298,15 +307,13 @@ class Session:
         except TypeError:
             raise InvalidInput("step", step, "a whole number") from None
         if not 1 <= number <= made:
-            raise InvalidInput("step", step, f"1 to {made}" if made else "nothing was told yet")
+            raise InvalidInput("step", step, f"from 1 to {made}" if made else "one that was told; nothing was told yet")
         return Corrected(step=number, observation=numbers("observation", observation, self.observation_dim))
 
     def skipped(self, reason: str = "") -> Skipped:
         """The event of skipping, not yet taken."""
         self._check_open("there is no open query to skip")
-        if not isinstance(reason, str):
-            raise InvalidInput("reason", reason, "text")
-        return Skipped(query=self._now.proposal.query[0].tolist(), reason=reason)
+        return Skipped(query=self._now.proposal.query[0].tolist(), reason=check_text("reason", reason))
 
     def undone(self) -> Undone:
         """The event of undoing, not yet taken."""
@@ -393,7 +400,7 @@ class Session:
             raise InvalidInput("observation", values, "of a size that the model was trained for")
         return _Derived(positions, steps, skips, state, proposal)
 
-    def _observed(self, state: Any, steps: Sequence[Step]) -> Any:
+    def _observed(self, state: Any, steps: Sequence[StatusStep]) -> Any:
         for step in steps:
             query = torch.tensor([step.query], dtype=torch.float32)
             state = self._agent.observe(state, query, torch.tensor([step.observation], dtype=torch.float32))
@@ -413,14 +420,14 @@ class Session:
         return proposal._replace(query=elsewhere(self.query_space, proposal.query, avoid, rng))
 
 
-def _fold(events: Sequence[Event]) -> tuple[tuple[Step, ...], tuple[Skip, ...]]:
+def _fold(events: Sequence[Event]) -> tuple[tuple[StatusStep, ...], tuple[Skip, ...]]:
     """The history and the skipped queries of the events in force."""
-    steps: list[Step] = []
+    steps: list[StatusStep] = []
     skips: list[Skip] = []
     for event in events:
         match event:
             case Told() | Attached():
-                steps.append(Step(event.query, event.observation, event.kind))
+                steps.append(StatusStep(event.query, event.observation, event.kind))
             case Skipped():
                 skips.append(Skip(event.query, event.reason))
             case Corrected():
@@ -428,5 +435,5 @@ def _fold(events: Sequence[Event]) -> tuple[tuple[Step, ...], tuple[Skip, ...]]:
                     raise SessionError(f"the log corrects step {event.step} of {len(steps)}")
                 old = steps[event.step - 1]
                 first = old.observation if old.first_observation is None else old.first_observation
-                steps[event.step - 1] = Step(old.query, event.observation, old.source, first)
+                steps[event.step - 1] = StatusStep(old.query, event.observation, old.source, first)
     return tuple(steps), tuple(skips)

@@ -21,7 +21,7 @@ class Reason:
 
 @final
 @dataclass(frozen=True)
-class Step:
+class StatusStep:
     """One query and what was observed there."""
 
     query: tuple[float, ...]
@@ -73,4 +73,4 @@ class Status(BaseModel):
     """Steps whose observation was corrected."""
     skipped: int
     """Queries that could not be made."""
-    history: tuple[Step, ...]
+    history: tuple[StatusStep, ...]

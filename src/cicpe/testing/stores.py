@@ -50,12 +50,14 @@ def _new(store: Store, name: str, **more: Any) -> CampaignRecord:
 
 
 def _check_records(store: Store, other: Store, first: CampaignRecord) -> None:
-    for found in (store.find("first"), other.find(first.id), other.find(first.id[:8]), store.campaigns()[0]):
+    ways = (store.find("first"), other.find(first.id), other.find(f"id:{first.id[:8]}"), other.get(first.id))
+    for found in (*ways, store.campaigns()[0]):
         _require(found == first, "records", f"{found} is not what was made, {first}")
     for wrong in ("", "nobody", "%", "_____", first.id[:2]):
         _refused("find", InvalidInput, partial(store.find, wrong))
     _refused("names are unique", InvalidInput, partial(_new, other, "first"))
-    for wrong in ("", "-x", "a b", "a/b", "x" * 65, "\u00e9"):
+    _refused("get", InvalidInput, partial(store.get, "first"))
+    for wrong in ("", "-x", "a b", "a/b", "x" * 65, "\u00e9", first.id):
         _refused("names", InvalidInput, partial(_new, store, wrong))
     _require(len(store.campaigns()) == 1, "records", "a refused campaign was made all the same")
 
@@ -87,7 +89,7 @@ def _check_keys(store: Store, campaign: CampaignRecord) -> None:
     _require(store.find(campaign.id).version == 1, "idempotency", "a repeated event was counted")
     _require(store.keyed(campaign.id, "k") == first, "keyed", f"{store.keyed(campaign.id, 'k')}")
     _require(store.keyed(campaign.id, "other") is None, "keyed", "an unknown key was found")
-    for wrong in ("", "x" * 201):
+    for wrong in ("", "x" * 201, "\ud800", "a\nb"):
         _refused("keys", InvalidInput, partial(store.append, campaign.id, event, expected_version=1, key=wrong))
     elsewhere = _new(store, "keys-elsewhere")
     _require(

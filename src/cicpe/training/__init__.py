@@ -10,11 +10,8 @@ if TYPE_CHECKING:
     from cicpe.training.base import AnyTrainer, BaseTrainer, Losses, Progress, Snapshot, build_network
     from cicpe.training.checkpoint import restore_checkpoint, save_checkpoint
     from cicpe.training.config import (
-        AnyTraining,
-        FunctionTraining,
         NetworkTraining,
         PaperConfig,
-        ParticleTraining,
         PrefixMixture,
         TrainingConfig,
         migrate_training,
@@ -28,16 +25,13 @@ if TYPE_CHECKING:
 
 _PLACES = {
     "AnyTrainer": "base",
-    "AnyTraining": "config",
     "BaseTrainer": "base",
     "Budget": "schedule",
     "Choice": "recipes",
-    "FunctionTraining": "config",
     "Losses": "base",
     "NetworkTraining": "config",
     "PaperConfig": "config",
     "PaperTrainer": "paper",
-    "ParticleTraining": "config",
     "PrefixMixture": "config",
     "Progress": "base",
     "RECIPES": "recipes",
@@ -56,16 +50,13 @@ _PLACES = {
 __all__ = [
     "RECIPES",
     "AnyTrainer",
-    "AnyTraining",
     "BaseTrainer",
     "Budget",
     "Choice",
-    "FunctionTraining",
     "Losses",
     "NetworkTraining",
     "PaperConfig",
     "PaperTrainer",
-    "ParticleTraining",
     "PrefixMixture",
     "Progress",
     "Snapshot",

@@ -20,7 +20,7 @@ from cicpe.beliefs.network.scaling import Scaling
 from cicpe.problems import Problem
 from cicpe.training.actor import actor_gradients
 from cicpe.training.config import NetworkTraining
-from cicpe.training.measure import Figures, measure
+from cicpe.training.measure import RolloutFigures, measure
 from cicpe.training.optimisation import clip_gradients, make_optimiser
 from cicpe.training.replay import Replay
 from cicpe.training.schedule import Budget, learning_rate
@@ -205,12 +205,12 @@ class BaseTrainer(ABC, Generic[ConfigT]):
         self.at.snapshots = int(self.progress * SNAPSHOTS)
         return True
 
-    def _figures(self) -> Figures:
-        """Figures of the deployed network on the last episodes in the replay."""
+    def _figures(self) -> RolloutFigures:
+        """RolloutFigures of the deployed network on the last episodes in the replay."""
         rollouts = [stored.trajectories for stored in self.replay][-MEASURED_ROLLOUTS:]
         return measure(self.average, rollouts, self.config.epsilon)
 
-    def _snapshot(self, figures: Figures) -> Snapshot:
+    def _snapshot(self, figures: RolloutFigures) -> Snapshot:
         return Snapshot(
             self.at.update,
             self.progress,

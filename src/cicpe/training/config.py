@@ -4,18 +4,20 @@ import math
 from abc import abstractmethod
 from typing import Annotated, Any, Literal, Self, final
 
+import torch
 from pydantic import Field, model_validator
 
-from cicpe.beliefs.functions.belief import FunctionConfig
+from cicpe.beliefs.base import BeliefConfig, CalibrationPlan, FitRequest, FittedBelief, TaskShape
+from cicpe.beliefs.network.belief import NetworkBelief
 from cicpe.beliefs.network.critic import CriticConfig
+from cicpe.beliefs.network.memories.base import Dims
 from cicpe.beliefs.network.memories.recurrent import RecurrentConfig
-from cicpe.beliefs.network.network import NetworkConfig
+from cicpe.beliefs.network.network import Network, NetworkConfig
 from cicpe.beliefs.network.policy import ActorConfig
 from cicpe.beliefs.network.posteriors.gaussian import GaussianConfig
-from cicpe.beliefs.network.query_rules import ActorName, Aim
-from cicpe.beliefs.particles.belief import ParticleConfig
+from cicpe.beliefs.network.query_rules import ActorName, Aim, make_actor
+from cicpe.beliefs.network.scaling import Scaling
 from cicpe.config import Config, check_range
-from cicpe.gp.mixture import KINDS
 
 
 @final
@@ -36,16 +38,13 @@ class PrefixMixture(Config):
         return self
 
 
-class NetworkTraining(Config):
+class NetworkTraining(BeliefConfig):
     """What every algorithm that trains networks needs; ``TrainingConfig`` and ``PaperConfig`` are the two of them."""
 
     network: NetworkConfig = NetworkConfig()
     """The networks."""
     actor: ActorName = "ts"
     """The rule that chooses queries, in training and after."""
-    epsilon: tuple[float, float] = (0.1, 0.2)
-    """Range of epsilon that the model is trained for; drawn log-uniformly per episode."""
-
     updates_per_rollout: int = Field(default=2, ge=1)
     """Gradient steps between rollouts."""
     replay_rollouts: int = Field(default=4, ge=1)
@@ -96,6 +95,48 @@ class NetworkTraining(Config):
     def aim(self) -> Aim:
         """What actors that look at values aim at, the same in all episodes, so that one calibration holds."""
 
+    @property
+    def values_gains(self) -> bool:
+        """Whether the critic values a query by what it gains over stopping now."""
+        return False
+
+    @property
+    def has_checkpoints(self) -> bool:
+        return True
+
+    @property
+    def query_rule(self) -> str:
+        return self.actor
+
+    @property
+    def calibration(self) -> CalibrationPlan:
+        return CalibrationPlan(query_spreads=self.query_spreads, costs=self.costs, minimum_time=self.minimum_time)
+
+    def fit(self, request: FitRequest) -> FittedBelief:
+        from cicpe.training.run import train_network  # a saved model is loaded without the trainer
+
+        return train_network(self, request)
+
+    def build(self, shape: TaskShape, horizon: int) -> tuple[NetworkBelief, Network]:
+        context = len(shape.context_names)
+        dims = Dims(shape.query_space.dim, shape.observation_dim, context, shape.answer_space.dim)
+        with torch.device("meta"):  # no memory is taken for weights that may not be there
+            scaling = Scaling(shape.observation_dim, context)
+            network = Network(self.network, scaling, dims, shape.query_space, shape.answer_space)
+        return self.belief_of(network, horizon), network
+
+    def belief_of(self, network: Network, horizon: int) -> NetworkBelief:
+        """A trained network with the actor rule that it was trained with."""
+        actor = make_actor(self.actor, network.query_space, network.answer_space, network, self.aim)
+        return NetworkBelief(network, actor, horizon, self.values_gains)
+
+    def describe(self) -> str:
+        return f"memory `{self.network.memory.kind}`"
+
+    @classmethod
+    def migrate(cls, data: dict[str, Any]) -> dict[str, Any]:
+        return migrate_training(data)
+
     @model_validator(mode="before")
     @classmethod
     def _learned_actor(cls, data: Any) -> Any:
@@ -114,7 +155,6 @@ class NetworkTraining(Config):
 
     @model_validator(mode="after")
     def _network_fits(self) -> Self:
-        check_range("epsilon", self.epsilon)
         if self.network.actor is not None and self.actor != "td3":
             raise ValueError(
                 f"network.actor is given, but actor = {self.actor!r} has no network; leave it out, or use td3"
@@ -151,6 +191,10 @@ class TrainingConfig(NetworkTraining):
     @property
     def costs(self) -> tuple[float, float] | None:
         return self.cost
+
+    @property
+    def values_gains(self) -> bool:
+        return self.shaped
 
     @property
     def aim(self) -> Aim:
@@ -278,55 +322,3 @@ def migrate_training(data: dict[str, Any]) -> dict[str, Any]:
     if "query_scales" in data:
         kept["query_spreads"] = data["query_scales"]
     return kept | {"kind": "paper" if is_paper else "networks"}
-
-
-class Untrained(Config):
-    """An agent whose belief is computed, not trained: what all such have in common."""
-
-    epsilon: tuple[float, float] = (0.1, 0.2)
-    """Range of epsilon that the model is calibrated for."""
-    horizon: int = Field(default=40, ge=1)
-    """The most queries of an episode."""
-    fit_seconds: float = Field(default=90.0, gt=0)
-    """Wall-clock for fitting what has to be fitted, at most a quarter of a budget in minutes."""
-
-    @property
-    def aim(self) -> float:
-        """The epsilon that queries are chosen for: the middle of the range, so that one calibration holds."""
-        return math.sqrt(math.prod(self.epsilon))
-
-    @model_validator(mode="after")
-    def _range(self) -> "Untrained":
-        check_range("epsilon", self.epsilon)
-        return self
-
-
-@final
-class ParticleTraining(Untrained):
-    """What an agent of particles is made of: nothing is trained but, where need be, a likelihood."""
-
-    kind: Literal["particles"] = "particles"
-    actor: Literal["particles"] = "particles"
-    """Queries are chosen on the particles; ``particles.query`` says how."""
-    particles: ParticleConfig = ParticleConfig()
-    """The sampler and the query rule."""
-    likelihood: Literal["exact", "learned"] = "exact"
-    """The problem's own, or one fitted to simulations."""
-    hidden: int = Field(default=64, ge=1)
-    """Width of the learned likelihood."""
-
-
-@final
-class FunctionTraining(Untrained):
-    """What a belief over functions is made of: Gaussian processes are fitted to simulated tasks."""
-
-    kind: Literal["functions"] = "functions"
-    actor: Literal["functions"] = "functions"
-    """Queries are chosen on drawn functions; ``functions.query`` says how."""
-    functions: FunctionConfig = FunctionConfig()
-    """What is asked of the functions, and how many are drawn."""
-    kinds: int = Field(default=KINDS, ge=1, le=256)
-    """How many kinds of process are mixed."""
-
-
-AnyTraining = TrainingConfig | PaperConfig | ParticleTraining | FunctionTraining

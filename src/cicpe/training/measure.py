@@ -1,4 +1,4 @@
-"""Figures of a network on training episodes, for the snapshots of a run."""
+"""RolloutFigures of a network on training episodes, for the snapshots of a run."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -11,7 +11,7 @@ from cicpe.training.replay import join, select_rows
 from cicpe.training.rollout import Trajectories
 
 
-class Figures(NamedTuple):
+class RolloutFigures(NamedTuple):
     """How good a network is."""
 
     accuracy: float
@@ -22,7 +22,7 @@ class Figures(NamedTuple):
     """The share of recommendations within the smallest epsilon, after 0, 1, ... queries."""
 
 
-def measure(network: Network, rollouts: Sequence[Trajectories], epsilon: tuple[float, float]) -> Figures:
+def measure(network: Network, rollouts: Sequence[Trajectories], epsilon: tuple[float, float]) -> RolloutFigures:
     """Measures a network on training episodes.
 
     Args:
@@ -46,7 +46,7 @@ def measure(network: Network, rollouts: Sequence[Trajectories], epsilon: tuple[f
         confidence = torch.sigmoid(network.stop_logits(output, features)).mean(dim=-1)
     stop_time = first_true(confidence >= CONFIDENT).long()
     correct = loss[torch.arange(len(tasks)), stop_time] <= middle
-    return Figures(
+    return RolloutFigures(
         float(correct.float().mean()),
         float(stop_time.float().mean()),
         (loss <= epsilon[0]).float().mean(dim=0).tolist(),

@@ -3,7 +3,9 @@
 from collections.abc import Callable, Mapping
 from typing import Literal, NamedTuple, cast, get_args
 
+from cicpe.beliefs.base import BeliefConfig
 from cicpe.beliefs.functions.belief import SIDE, FunctionConfig
+from cicpe.beliefs.functions.config import FunctionBeliefConfig
 from cicpe.beliefs.network.critic import CriticConfig
 from cicpe.beliefs.network.memories.attention import AttentionConfig
 from cicpe.beliefs.network.memories.per_axis import PerAxisConfig
@@ -13,11 +15,13 @@ from cicpe.beliefs.network.network import MemoryConfig, NetworkConfig, Posterior
 from cicpe.beliefs.network.posteriors.gaussian import GaussianConfig
 from cicpe.beliefs.network.posteriors.mixture import MixtureConfig
 from cicpe.beliefs.network.query_rules import ActorName
+from cicpe.beliefs.particles.config import ParticleBeliefConfig
+from cicpe.beliefs.registry import KINDS, config_class
 from cicpe.errors import InvalidInput
 from cicpe.problems import Problem
 from cicpe.problems.structure import Structure, structure_of
 from cicpe.spaces import Box
-from cicpe.training.config import AnyTraining, FunctionTraining, PaperConfig, ParticleTraining, TrainingConfig
+from cicpe.training.config import PaperConfig, TrainingConfig
 
 IMITATION = 0.1
 """Weight of the term that draws a learned actor to the posterior, where queries and answers share a space: without it
@@ -32,7 +36,7 @@ class Choice(NamedTuple):
     """A configuration and, in words, why it was chosen."""
 
     recipe: str
-    config: AnyTraining
+    config: BeliefConfig
     reasons: tuple[str, ...]
 
 
@@ -134,27 +138,27 @@ def paper(problem: Problem, actor: ActorName | None = None) -> Choice:
 def particles(problem: Problem, actor: ActorName | None = None) -> Choice:
     """No networks: a posterior over the task's parameters by sequential Monte Carlo."""
     if actor is not None:
-        raise InvalidInput("actor", actor, "none with the recipe particles: they choose their own queries")
+        raise InvalidInput("actor", actor, "left out with the recipe particles: they choose their own queries")
     likelihood: Literal["exact", "learned"] = "exact" if problem.has_likelihood else "learned"
-    config = ParticleTraining(likelihood=likelihood, horizon=min(problem.horizon, 40))
+    config = ParticleBeliefConfig(likelihood=likelihood, horizon=min(problem.horizon, 40))
     return Choice("particles", config, (f"recipe particles: the task has parameters; its likelihood is {likelihood}",))
 
 
 def functions(problem: Problem, actor: ActorName | None = None) -> Choice:
     """No networks: a belief over functions of few query dimensions, by Gaussian processes."""
     if actor is not None:
-        raise InvalidInput("actor", actor, "none with the recipe functions: they choose their own queries")
+        raise InvalidInput("actor", actor, "left out with the recipe functions: they choose their own queries")
     facts = structure_of(problem)
     if not _is_a_peak(problem, facts):
         raise InvalidInput(
             "recipe",
             "functions",
-            f"a problem with one real number per observation and at most {max(SIDE)} query dimensions, whose target is "
-            "the place of the largest value, or that value",
+            f"another one: functions needs one real number per observation, at most {max(SIDE)} query dimensions, "
+            "and a target that is the place of the largest value, or that value",
         )
     answer: Literal["place", "height"] = "place" if facts.same_spaces else "height"
     loss: Literal["distance", "gap"] = "distance" if problem.has_distance_loss else "gap"
-    config = FunctionTraining(
+    config = FunctionBeliefConfig(
         functions=FunctionConfig(answer=answer, loss=loss), horizon=min(problem.horizon, MOST_FUNCTION_QUERIES)
     )
     what = "the place of the peak" if answer == "place" else "the height of the peak"
@@ -204,8 +208,11 @@ def choose(recipe: str | None, problem: Problem, actor: str | None = None) -> Ch
         raise InvalidInput("actor", actor, f"one of {', '.join(get_args(ActorName))}")
     if recipe is None:
         recipe = "fast" if actor is not None else _recipe_for(problem)
+    if recipe not in RECIPES and recipe in KINDS:
+        config = config_class(recipe).default_for(problem)
+        return Choice(recipe, config, (f"recipe {recipe}: {config.describe()}",))
     if recipe not in RECIPES:
-        raise InvalidInput("recipe", recipe, f"one of {', '.join(RECIPES)}")
+        raise InvalidInput("recipe", recipe, f"one of {', '.join({**RECIPES, **KINDS})}")
     return RECIPES[recipe](problem, cast(ActorName | None, actor))
 
 

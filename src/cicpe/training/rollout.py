@@ -1,14 +1,17 @@
 """Simulated episodes for training: many at once, one network step per query."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import islice
 from typing import NamedTuple, final
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Generator, Tensor
 
-from cicpe.beliefs.network.network import Network, NetworkOutput
+from cicpe.beliefs.network.network import Network, NetworkOutput, NetworkState
 from cicpe.beliefs.network.query_rules import Actor
+from cicpe.episodes.play import play
 from cicpe.problems import TaskBatch
 
 
@@ -93,28 +96,63 @@ def collect(
         The trajectories, padded to the horizon, with the time at which each stopped.
     """
     n = len(tasks)
-    length = torch.full((n,), horizon)
-    stopped = torch.zeros(n, dtype=torch.bool)
+    length, stopped = torch.full((n,), horizon), torch.zeros(n, dtype=torch.bool)
     queries: list[Tensor] = []
     observations: list[Tensor] = []
+
+    def all_have_stopped(rows: Tensor, explored: Explored) -> Tensor:
+        """Stopped episodes are played on, so that the random numbers of one do not depend on the others' stops."""
+        nonlocal stopped
+        if stop_test is not None:
+            now = stop_test(len(queries), explored.output, explored.query) & ~stopped
+            length[now], stopped = len(queries), stopped | now
+        return torch.full((n,), bool(stopped.all()) and len(queries) > 0)
+
+    explorer = Explorer(network, actor, horizon, behaviour)
     with torch.no_grad():
-        state = network.begin(tasks.context)
-        for t in range(horizon):
-            output = network.believe(state)
-            query = actor.propose(output, rng, behaviour.query_spread[:, None, None])
-            at_random = behaviour.random_episode | (torch.rand(n, generator=rng) < behaviour.random_queries)
-            query = torch.where(at_random[:, None], network.query_space.sample(n, rng), query)
-            if stop_test is not None:
-                now = stop_test(t, output, query) & ~stopped
-                length[now], stopped = t, stopped | now
-                if bool(stopped.all()) and queries:
-                    break
-            observation = tasks.observe(query, rng)
-            state = network.step(state, query, observation)
-            queries.append(query)
-            observations.append(observation)
+        # Nothing is proposed after the last observation.
+        for step in islice(play(explorer, tasks, rng, ends=all_have_stopped), horizon):
+            if step.observation is not None:
+                queries.append(step.proposal.query)
+                observations.append(step.observation)
     query, observation = _padded(queries, horizon), _padded(observations, horizon)
     return Trajectories(tasks, query, observation, length, stopped, ~behaviour.random_episode)
+
+
+class Explored(NamedTuple):
+    """What an explorer says at a step."""
+
+    query: Float[Tensor, "batch query"]
+    output: NetworkOutput
+    """What the network makes of each history."""
+
+
+@final
+@dataclass(frozen=True)
+class Explorer:
+    """A network in training as a player: its actor's rule, loosened."""
+
+    network: Network
+    actor: Actor
+    horizon: int
+    behaviour: Behaviour
+
+    def begin(self, context: Tensor) -> NetworkState:
+        """The state of the empty history."""
+        return self.network.begin(context)
+
+    def propose(self, state: NetworkState, rng: Generator) -> Explored:
+        """The actor's query, or a uniform one."""
+        output, n = self.network.believe(state), len(self.behaviour.random_episode)
+        query = self.actor.propose(output, rng, self.behaviour.query_spread[:, None, None])
+        single = torch.rand(n, generator=rng) < self.behaviour.random_queries
+        uniform = self.network.query_space.sample(n, rng)
+        at_random = (self.behaviour.random_episode | single)[:, None]
+        return Explored(torch.where(at_random, uniform, query), output)
+
+    def observe(self, state: NetworkState, query: Tensor, observation: Tensor) -> NetworkState:
+        """The state after one more observation."""
+        return self.network.step(state, query, observation)
 
 
 def _padded(steps: list[Tensor], horizon: int) -> Tensor:

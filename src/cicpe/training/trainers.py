@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 from cicpe.problems import Problem
 from cicpe.training.base import AnyTrainer
-from cicpe.training.config import PaperConfig, TrainingConfig
+from cicpe.training.config import NetworkTraining, PaperConfig, TrainingConfig
 from cicpe.training.loop import Trainer
 from cicpe.training.paper import PaperTrainer
 from cicpe.training.schedule import Budget
@@ -13,7 +13,7 @@ from cicpe.training.schedule import Budget
 
 def make_trainer(
     problem: Problem,
-    config: TrainingConfig | PaperConfig,
+    config: NetworkTraining,
     budget: Budget,
     seed: int = 0,
     clock: Callable[[], float] = time.perf_counter,
@@ -32,4 +32,5 @@ def make_trainer(
     """
     if isinstance(config, PaperConfig):
         return PaperTrainer(problem, config, budget, seed, clock)
+    assert isinstance(config, TrainingConfig)
     return Trainer(problem, config, budget, seed, clock)

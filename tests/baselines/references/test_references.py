@@ -11,22 +11,21 @@ from cicpe.agents.base import Agent
 from cicpe.baselines.base import History
 from cicpe.baselines.references.conjugate import ConjugateRegression
 from cicpe.baselines.references.gp_grid import GPGrid
-from cicpe.baselines.references.grid import CELLS, GridPosterior, success
+from cicpe.baselines.references.grid import CELLS, GridReference, success
 from cicpe.baselines.wrappers import StopAt
 from cicpe.calibration.any_agent import choose_threshold
-from cicpe.episodes.table import Beliefs, record_beliefs
+from cicpe.episodes.table import AgentTable, tabulate_agent
 from cicpe.errors import InvalidInput
 from cicpe.evaluation.evaluate import evaluate_agent
 from cicpe.problems import Problem, TaskBatch
 from cicpe.problems.best_arm import BestArm
 from cicpe.problems.binary_search import BinarySearch
 from cicpe.problems.gp_max import GPMax
-from cicpe.statistics import highest_mass_interval
 from cicpe.testing.agents import check_agent
 
 AGENTS: dict[str, tuple[Problem, Agent]] = {
-    "grid": (BinarySearch(3, 0.1), GridPosterior(BinarySearch(3, 0.1), 0.2, 20)),
-    "grid-mean": (BinarySearch(2, 0.0), GridPosterior(BinarySearch(2, 0.0), 0.2, 20, "mean")),
+    "grid": (BinarySearch(3, 0.1), GridReference(BinarySearch(3, 0.1), 0.2, 20)),
+    "grid-mean": (BinarySearch(2, 0.0), GridReference(BinarySearch(2, 0.0), 0.2, 20, "mean")),
     "conjugate": (BestArm(4, 0.05), ConjugateRegression(BestArm(4, 0.05), 0.02, 12)),
     "gp": (GPMax(1, 0.05), GPGrid(GPMax(1, 0.05), 0.2, 10, lengthscales=4, points=64, paths=16)),
 }
@@ -60,7 +59,7 @@ def played(agent: Agent, problem: Problem, steps: int, n: int = 4) -> tuple[obje
 
 def test_grid_is_bayes_rule_by_enumeration() -> None:
     problem = BinarySearch(2, 0.1)
-    agent = GridPosterior(problem, 0.3, 20)
+    agent = GridReference(problem, 0.3, 20)
     state, _, query, observation = played(agent, problem, 6)
     centre = (torch.arange(CELLS) + 0.5) * 2 / CELLS - 1
     agree = (centre >= query[..., None]) == (observation > 0)[..., None]
@@ -72,7 +71,7 @@ def test_grid_is_bayes_rule_by_enumeration() -> None:
 def test_grid_success_is_the_share_of_cells_in_the_ball() -> None:
     """Against the sum over all pairs of cells, each cut finer."""
     problem = BinarySearch(2, 0.1)
-    agent = GridPosterior(problem, 0.3, 20)
+    agent = GridReference(problem, 0.3, 20)
     state, *_ = played(agent, problem, 5)
     p = state.probability_BDG  # type: ignore[attr-defined]
     centre = (torch.arange(CELLS, dtype=torch.float64) + 0.5) * 2 / CELLS - 1
@@ -120,9 +119,9 @@ def test_gp_moments_are_those_of_a_mixture_of_gps() -> None:
     place, value = torch.tensor([0.1, 0.45, 0.8]), torch.tensor([0.3, 1.2, -0.5])
     history = History(torch.tensor([[0.1]]), place.view(1, 3, 1), value.view(1, 3, 1))
     found = agent.posterior(history)
-    x, y, grid = place.double(), value.double(), agent.place_G
+    x, y, grid = place.double(), value.double(), agent.place_G1[:, 0]
     means, seconds, logs = [], [], []
-    for scale in agent.scale_L:
+    for scale in agent.kernel_L1.lengthscale.flatten():
         cover = torch.exp(-0.5 * ((x[:, None] - x) / scale) ** 2) + 0.01 * torch.eye(3)
         cross = torch.exp(-0.5 * ((grid[:, None] - x) / scale) ** 2)
         mean = cross @ cover.inverse() @ y
@@ -144,15 +143,8 @@ def test_gp_paths_pass_near_precise_observations() -> None:
     assert float(agent.posterior(history).maximum_BK.min()) > 1.49
 
 
-def test_best_window_by_hand() -> None:
-    value, weight = torch.tensor([[0.0, 1.0, 1.3, 5.0]]), torch.tensor([[0.3, 0.25, 0.25, 0.2]])
-    answer, confidence = highest_mass_interval(value, weight, 0.2)
-    assert float(answer[0]) == pytest.approx(1.15)
-    assert float(confidence[0]) == pytest.approx(0.5)
-
-
-def believed(loss: torch.Tensor, confidence: torch.Tensor) -> Beliefs:
-    return Beliefs(loss, confidence, torch.zeros_like(loss), torch.zeros_like(loss, dtype=torch.bool))
+def believed(loss: torch.Tensor, confidence: torch.Tensor) -> AgentTable:
+    return AgentTable(loss, confidence, torch.zeros_like(loss), torch.zeros_like(loss, dtype=torch.bool))
 
 
 def test_a_threshold_is_chosen_from_the_safest_down() -> None:
@@ -170,7 +162,7 @@ def test_confidence_is_the_share_of_successes(name: str) -> None:
     """Exact posteriors are calibrated on fresh tasks, at every prefix together."""
     problem, agent = AGENTS[name]
     epsilon = agent.epsilon  # type: ignore[attr-defined]
-    prefixes = record_beliefs(agent, problem, 300, agent.horizon, seed=11)
+    prefixes = tabulate_agent(agent, problem, 300, agent.horizon, seed=11)
     middle = slice(2, 7)
     claimed = prefixes.confidence_BT[:, middle].mean(dim=1)
     succeeded = (prefixes.loss_BT[:, middle] <= epsilon).float().mean(dim=1)
@@ -182,7 +174,7 @@ def test_confidence_is_the_share_of_successes(name: str) -> None:
 
 def test_a_wrong_likelihood_is_found_out() -> None:
     """The negative control of calibration: told too little noise, the agent is too sure."""
-    agent = GridPosterior(BinarySearch(2, 0.02), 0.15, 15)
+    agent = GridReference(BinarySearch(2, 0.02), 0.15, 15)
     problem = BinarySearch(2, 0.25)
     rng = torch.Generator().manual_seed(0)
     tasks = TaskBatch.draw(problem, 300, rng)
@@ -197,9 +189,9 @@ def test_a_wrong_likelihood_is_found_out() -> None:
 def test_the_reference_of_the_smallest_cell() -> None:
     """Binary search, d = 6, epsilon 0.2, noise 0.05: 7.9 queries at an accuracy of 0.9, +-10 %."""
     problem = BinarySearch(6, 0.05)
-    agent = GridPosterior(problem, 0.2, 18)
-    cell = choose_threshold(record_beliefs(agent, problem, 400, agent.horizon, seed=1), 0.2, 0.1)
+    agent = GridReference(problem, 0.2, 18)
+    cell = choose_threshold(tabulate_agent(agent, problem, 400, agent.horizon, seed=1), 0.2, 0.1)
     assert cell is not None
-    result = evaluate_agent(StopAt(agent, cell.threshold), problem, 0.2, 0.1, 400, seed=2)
+    result = evaluate_agent(StopAt(agent, cell.threshold), problem, 0.2, 400, seed=2)
     assert result.accuracy > 0.86
     assert 7.1 < result.mean_queries < 8.8

@@ -16,22 +16,21 @@ from scipy.stats import multivariate_normal, norm
 from torch import Generator, Tensor
 
 from cicpe import trees
-from cicpe.agents.belief_agent import BeliefAgent
-from cicpe.agents.stop_rules import ConfidenceStop
 from cicpe.beliefs.functions.belief import TIE, FunctionBelief, FunctionConfig, FunctionState
-from cicpe.episodes.table import record
+from cicpe.beliefs.functions.fit import fit_gp_mixture
+from cicpe.episodes.table import RecordSettings, tabulate
 from cicpe.errors import InvalidInput
-from cicpe.gp.mixture import FLOOR, RATE, GPMixture, fit_gp_mixture
+from cicpe.gp.mixture import FLOOR, RATE, GPMixture
 from cicpe.problems import Problem, TaskBatch
 from cicpe.spaces import Box, Interval, Space
 from cicpe.testing import check_agent
+from stopping import NEVER, stopping_at
 
 Array = NDArray[np.float64]
 MATERN_3, MATERN_5, RBF = 0, 1, 2
 """Kinds of process, in their order."""
 LINE = Box([-1.0], [1.0])
 """Its own unit coordinates."""
-NEVER = ConfidenceStop(lambda context: torch.full((len(context),), 2.0))
 
 
 def rng(seed: int = 0) -> Generator:
@@ -72,7 +71,7 @@ class Truth(NamedTuple):
 
 
 def made(truths: Sequence[Truth], shares: Sequence[float] | None = None, contexts: int = 0) -> GPMixture:
-    """GPMixture with these numbers. Known contexts multiply the noise (where the truth's is 1, they are it)."""
+    """A mixture with these numbers. Known contexts multiply the noise (where the truth's is 1, they are it)."""
     found = GPMixture(len(truths), len(truths[0].length), contexts)
     assert [truth.kind for truth in truths] == [kind % 3 for kind in range(len(truths))]
 
@@ -91,7 +90,7 @@ def made(truths: Sequence[Truth], shares: Sequence[float] | None = None, context
 
 
 def only(truth: Truth, contexts: int = 0) -> GPMixture:
-    """GPMixture of which one kind is possible."""
+    """A mixture of which one kind is possible."""
     return made(
         [truth._replace(kind=kind) for kind in range(3)], [float(kind == truth.kind) for kind in range(3)], contexts
     )
@@ -160,7 +159,7 @@ def test_the_evidence_is_the_density_of_the_stated_kernel(data: st.DataObject, d
 def test_covariances_are_symmetric_and_positive(data: st.DataObject, dim: int) -> None:
     kinds, (place, _) = data.draw(truths(dim)), data.draw(histories(dim))
     places = torch.tensor(place)
-    found = made(kinds).covariance(places, places)
+    found = made(kinds).covariance(torch.arange(3), places, places)
     torch.testing.assert_close(found, found.mT, rtol=0, atol=1e-12)
     least = torch.linalg.eigvalsh(found + FLOOR**2 * torch.eye(len(place), dtype=torch.float64))[:, 0]
     assert bool((least > 0).all())
@@ -185,9 +184,8 @@ def test_observing_one_by_one_gives_the_evidence_of_the_history_in_any_order(dat
     belief = believer(made(kinds), functions=16, groups=1)
     states = [told(belief, place, value), told(belief, place[order], value[order])]
     evidence = np.array([truth.log_density(place, value) for truth in kinds])
-    constant = 0.5 * len(value) * math.log(2 * math.pi)
     for state in states:
-        np.testing.assert_allclose(state.log_evidence_BJ[0].numpy() - constant, evidence, rtol=1e-6, atol=1e-6)
+        np.testing.assert_allclose(state.posterior_BJ.log_evidence()[0].numpy(), evidence, rtol=1e-6, atol=1e-6)
         share = np.exp(evidence - np.logaddexp.reduce(evidence))
         np.testing.assert_allclose(belief.shares(state)[0].numpy(), share, rtol=1e-5, atol=1e-8)
 
@@ -230,7 +228,7 @@ def test_kinds_are_mixed_by_their_evidence() -> None:
     chance = np.sqrt((weight**2 * variances.T / np.bincount(groups(weight, 40), minlength=3)).sum(axis=1) / 100)
     assert (np.abs(mean - weight @ means) < 5 * chance).all()
 
-    seen_mean, seen_std = belief.predict(state, belief.places_GQ[[70]])
+    seen_mean, seen_std = belief.predict_moments(state, belief.places_GQ[[70]])
     expected = float(weight @ means[:, 70])
     second = float(weight @ (variances[:, 70] + 1.2**2 + means[:, 70] ** 2))
     assert float(seen_mean) == pytest.approx(expected, abs=1e-5)
@@ -247,8 +245,8 @@ def test_predictions_are_in_the_units_of_the_observations() -> None:
     plain, scaled = only(truth), only(truth)
     scaled.centre, scaled.spread = torch.tensor(5.0).double(), torch.tensor(3.0).double()
     query, place = torch.tensor([[0.1]]), np.array([[0.0], [0.3]])
-    mean, std = believer(plain).predict(told(believer(plain), place, np.array([0.5, 1.0])), query)
-    other = believer(scaled).predict(told(believer(scaled), place, np.array([6.5, 8.0])), query)
+    mean, std = believer(plain).predict_moments(told(believer(plain), place, np.array([0.5, 1.0])), query)
+    other = believer(scaled).predict_moments(told(believer(scaled), place, np.array([6.5, 8.0])), query)
     torch.testing.assert_close(other, (5 + 3 * mean, 3 * std))
 
 
@@ -448,7 +446,7 @@ def excess_confidence(problem: Smooth, length: float, epsilon: float, episodes: 
     mixture = only(Truth(RBF, (length,), noise=1 + FLOOR), contexts=1)
     belief = FunctionBelief(problem.query_space, problem.answer_space, mixture, 5, config)
     chance = rng(3)
-    seen = record(belief, TaskBatch.draw(problem, episodes, chance), (epsilon,), 0.0, chance)
+    seen = tabulate(belief, TaskBatch.draw(problem, episodes, chance), RecordSettings((epsilon,)), chance)
     said, right = seen.confidence[0, :, -1].double(), (seen.loss[0, :, -1] <= epsilon).double()
     assert 0.3 < float(right.mean()) < 0.98
     return float((said - right).sum() / (said * (1 - said)).sum().sqrt())
@@ -499,9 +497,8 @@ def test_it_is_an_agent(asks: Literal["place", "height"]) -> None:
     config = FunctionConfig(answer=asks, functions=64, groups=4, candidates=8)
     mixture = made([Truth(kind, noise=1 + FLOOR) for kind in range(3)], contexts=1)
     belief = FunctionBelief(LINE, problem.answer_space, mixture, 5, config)
-    check_agent(BeliefAgent(belief, NEVER, 0.1, 0.1), problem, n=10)
-    sometimes = ConfidenceStop(lambda context: torch.full((len(context),), 0.5))
-    check_agent(BeliefAgent(belief, sometimes, 0.2, 0.1), problem, n=10)
+    check_agent(stopping_at(belief, NEVER, 0.1), problem, n=10)
+    check_agent(stopping_at(belief, 0.5, 0.2, stop_epsilon=0.1), problem, n=10)
 
 
 # The fit.
@@ -529,7 +526,7 @@ def shortfall(problem: Smooth, found: Tensor) -> float:
 @pytest.mark.parametrize(("kind", "length"), [(RBF, 0.2), (MATERN_3, 0.4)])
 def test_the_fit_recovers_a_length_scale_and_how_smooth_functions_are(kind: int, length: float) -> None:
     problem, kinds = Smooth(length, kind=kind), 9
-    start, fitted = fit_gp_mixture(problem, 0, kinds, 1), fit_gp_mixture(problem, 0, kinds, 50)
+    start, fitted = fit_gp_mixture(problem, 0, kinds, 1), fit_gp_mixture(problem, 0, kinds, 100)
     before, _ = held_out(problem, start)
     after, share = held_out(problem, fitted)
     assert float(after) > float(before) + 1.0

@@ -17,7 +17,7 @@ from cicpe.agents.alarm import DOUBTFUL
 from cicpe.beliefs.functions.belief import FunctionBelief
 from cicpe.errors import ModelError
 from cicpe.evaluation.evaluate import evaluate_agent
-from cicpe.model.model import WEIGHTS
+from cicpe.model.folder import WEIGHTS
 from cicpe.problems import Problem, ProblemSpec
 from cicpe.spaces import Box, Interval
 from cicpe.testing import check_agent
@@ -92,7 +92,7 @@ def test_a_short_budget_cuts_queries_that_are_worth_nothing() -> None:
     short, whole = make(updates=None, minutes=0.05, **asked_for), make(**asked_for)
     assert short.description.horizon < 40
     assert whole.description.horizon == short.description.training.horizon == 60
-    found = evaluate_agent(short.unstopped(1.0), Hill(0.07), 1.0, 0.1, episodes=200, seed=4)
+    found = evaluate_agent(short.unstopped(1.0), Hill(0.07), 1.0, episodes=200, seed=4)
     assert found.accuracy > 0.95
 
 
@@ -281,7 +281,7 @@ def test_the_alarm_knows_the_prior_from_another_world(folder: Path, tmp_path: Pa
     again = cicpe.load(tmp_path / "alarmed")
 
     def p_values(model: cicpe.Model, problem: Problem) -> Tensor:
-        found = evaluate_agent(model.unstopped(1.0), problem, 1.0, 0.1, 120, 11).outcomes.p_value
+        found = evaluate_agent(model.unstopped(1.0), problem, 1.0, 120, 11).outcomes.p_value
         assert found is not None
         return found
 

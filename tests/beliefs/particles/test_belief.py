@@ -8,9 +8,6 @@ import pytest
 import torch
 from torch import Generator, Tensor
 
-from cicpe import trees
-from cicpe.agents.belief_agent import BeliefAgent
-from cicpe.agents.stop_rules import BellmanStop, ConfidenceStop
 from cicpe.beliefs.particles.belief import DegenerateParticles, ParticleBelief, ParticleConfig, ParticleState
 from cicpe.beliefs.particles.likelihood import fit_likelihood
 from cicpe.beliefs.particles.smc import effective_size, reflect, resample, tempering_step, weights
@@ -22,9 +19,9 @@ from cicpe.problems.best_arm import BestArm
 from cicpe.problems.binary_search import BinarySearch
 from cicpe.spaces import Box
 from cicpe.testing.agents import check_agent
+from stopping import NEVER, stopping_at
 
 SMALL = ParticleConfig(particles=256, prior_particles=1024, candidates=12, lookahead_particles=64)
-NEVER = ConfidenceStop(lambda context: torch.full((len(context),), 2.0))
 
 
 @dataclass(frozen=True)
@@ -120,7 +117,7 @@ def test_binary_search_has_the_posterior_of_a_grid() -> None:
     exact = torch.softmax(log, dim=1).cumsum(dim=1)
     weight = weights(cloud)
     at = torch.tensor([-0.8, -0.4, 0.0, 0.4, 0.8])
-    found = torch.einsum("bn,bnk->bk", weight, (cloud.unit_BNP <= at).float())
+    found = torch.einsum("bn,bnk->bk", weight, (cloud.unit_BNP <= at).double())
     wanted = exact[:, ((at + 1) / 2 * cells).long() - 1]
     assert float((found - wanted).abs().max()) < 0.06
     assert float((found - wanted).abs().mean()) < 0.015
@@ -130,8 +127,8 @@ def reliability(
     problem: Problem, config: ParticleConfig, steps: int, epsilon: float, n: int = 300
 ) -> tuple[float, ...]:
     """Mean confidence and accuracy after ``steps`` queries, over all episodes and over the more confident half."""
-    agent = BeliefAgent(ParticleBelief(problem, steps, config, aim=epsilon), NEVER, epsilon, epsilon)
-    outcome = evaluate_agent(agent, problem, epsilon, 0.1, 300, seed=5).outcomes
+    agent = stopping_at(ParticleBelief(problem, steps, config, aim=epsilon), NEVER, epsilon)
+    outcome = evaluate_agent(agent, problem, epsilon, 300, seed=5).outcomes
     success = (outcome.loss <= epsilon).float()
     high = outcome.confidence >= outcome.confidence.median()
     return tuple(float(x.mean()) for x in (outcome.confidence, success, outcome.confidence[high], success[high]))
@@ -152,11 +149,10 @@ def test_a_likelihood_with_the_wrong_noise_is_seen_to_be_miscalibrated() -> None
 
 def test_particles_of_ackley_are_healthy_and_find_the_target() -> None:
     problem = Ackley(dim=2, noise=0.05)
-    stop = ConfidenceStop(lambda context: torch.full((len(context),), 0.9))
-    agent = BeliefAgent(ParticleBelief(problem, 15, SMALL), stop, 0.2, 0.2)
+    agent = stopping_at(ParticleBelief(problem, 15, SMALL), 0.9, 0.2)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        result = evaluate_agent(agent, problem, 0.2, 0.1, 40, seed=3)
+        result = evaluate_agent(agent, problem, 0.2, 40, seed=3)
     assert result.accuracy > 0.75
     assert result.mean_queries < 8
 
@@ -178,35 +174,19 @@ def test_observations_that_no_task_explains_warn() -> None:
         belief.observe(state, torch.tensor([[-0.5]]), torch.tensor([[-1.0]]))
 
 
-def test_episodes_do_not_depend_on_their_batch() -> None:
-    problem = Ackley(dim=2, noise=0.05)
-    belief = ParticleBelief(problem, 20, SMALL)
-    tasks = TaskBatch.draw(problem, 6, rng(2))
-    whole = after_random_queries(belief, tasks, 3)
-    some = torch.tensor([4, 1])
-    part = trees.select(whole, some)
-    assert all(len(leaf) == 2 for leaf in trees.leaves(part))
-    query, y = problem.query_space.sample(6, rng(9)), torch.full((6, 1), 0.2)
-    left = trees.select(belief.observe(whole, query, y), some)
-    right = belief.observe(part, query[some], y[some])
-    for a, b in zip(trees.leaves(left), trees.leaves(right), strict=True):
-        torch.testing.assert_close(torch.as_tensor(a), torch.as_tensor(b), atol=1e-4, rtol=1e-4)
-
-
 @pytest.mark.parametrize("rule", ["agreement", "entropy", "variance", "disagreement", "thompson", "greedy"])
 def test_every_query_rule_keeps_the_promises_of_an_agent(rule: str) -> None:
     config = SMALL.model_copy(update={"query": rule, "particles": 128, "prior_particles": 256})
     for problem in (BinarySearch(dim=2, noise=0.1), Plane()):
-        check_agent(BeliefAgent(ParticleBelief(problem, 4, config), NEVER, 0.2, 0.2), problem, n=4)
+        check_agent(stopping_at(ParticleBelief(problem, 4, config), NEVER, 0.2), problem, n=4)
 
 
 def test_refusals() -> None:
     with pytest.raises(InvalidInput, match="parameter_space"):
         ParticleBelief(BestArm(), 5)
-    with pytest.raises(InvalidInput, match="confidence"):
-        BeliefAgent(ParticleBelief(Plane(), 5, SMALL), BellmanStop(NEVER.threshold), 0.1, 0.1).propose(
-            BeliefAgent(ParticleBelief(Plane(), 5, SMALL), NEVER, 0.1, 0.1).begin(torch.zeros(1, 0)), rng()
-        )
+    agent = stopping_at(ParticleBelief(Plane(), 5, SMALL), 0.01, 0.1, rule="bellman")
+    with pytest.raises(InvalidInput, match="does not value queries"):
+        agent.propose(agent.begin(torch.zeros(1, 0)), rng())
 
 
 def test_parts_of_the_sampler() -> None:

@@ -9,12 +9,13 @@ import torch
 
 import cicpe
 from cicpe.beliefs.particles.belief import ParticleBelief
-from cicpe.episodes.table import record
+from cicpe.beliefs.particles.config import ParticleBeliefConfig
+from cicpe.episodes.table import RecordSettings, tabulate
 from cicpe.problems import TaskBatch
 from cicpe.problems.ackley import Ackley
 from cicpe.problems.best_arm import BestArm
 from cicpe.problems.binary_search import BinarySearch
-from cicpe.training.config import ParticleTraining, TrainingConfig
+from cicpe.training.config import TrainingConfig
 from cicpe.training.recipes import choose
 
 SIZES = {"particles": 128, "prior_particles": 512, "candidates": 12, "lookahead_particles": 64}
@@ -91,7 +92,7 @@ def test_a_folder_whose_parts_do_not_belong_together_is_refused(folder: Path, tm
 
 def test_queries_do_not_depend_on_the_epsilons_that_are_looked_at() -> None:
     problem = BinarySearch(dim=2, noise=0.1)
-    belief = ParticleBelief(problem, 6, ParticleTraining(particles=SIZES).particles, aim=0.3)
+    belief = ParticleBelief(problem, 6, ParticleBeliefConfig(particles=SIZES).particles, aim=0.3)
     state = belief.begin(torch.full((5, 1), 0.1))
     one, three = (belief.assess(state, e, torch.Generator().manual_seed(1)) for e in ((0.1,), (0.1, 0.2, 0.4)))
     assert torch.equal(one.query, three.query)
@@ -100,9 +101,9 @@ def test_queries_do_not_depend_on_the_epsilons_that_are_looked_at() -> None:
 
 def test_an_episode_that_is_sure_is_not_played_on() -> None:
     problem = BinarySearch(dim=1, noise=0.0)
-    belief = ParticleBelief(problem, 30, ParticleTraining(particles=SIZES).particles, aim=0.3)
+    belief = ParticleBelief(problem, 30, ParticleBeliefConfig(particles=SIZES).particles, aim=0.3)
     rng = torch.Generator().manual_seed(0)
-    seen = record(belief, TaskBatch.draw(problem, 20, rng), (0.5, 1.0), 0.0, rng)
+    seen = tabulate(belief, TaskBatch.draw(problem, 20, rng), RecordSettings((0.5, 1.0)), rng)
     assert seen.loss.shape == (2, 20, 31)
     # What it had last stays in its later columns.
     assert torch.equal(seen.confidence[..., -1], seen.confidence[..., -2])
@@ -110,7 +111,7 @@ def test_an_episode_that_is_sure_is_not_played_on() -> None:
 
 
 def test_the_recipe_is_chosen_where_a_network_would_have_to_search() -> None:
-    assert isinstance(choose(None, Ackley(dim=2)).config, ParticleTraining)
+    assert isinstance(choose(None, Ackley(dim=2)).config, ParticleBeliefConfig)
     assert isinstance(choose(None, Ackley(dim=2), "ts").config, TrainingConfig)
     assert isinstance(choose(None, BinarySearch(dim=2)).config, TrainingConfig)
     assert isinstance(choose(None, BestArm(dim=3)).config, TrainingConfig)

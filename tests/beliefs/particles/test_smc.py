@@ -7,7 +7,7 @@ import torch
 from torch import Generator, Tensor
 
 from cicpe import trees
-from cicpe.beliefs.lookahead import LAGS, score_queries
+from cicpe.beliefs.lookahead import LAGS, _order, score_queries
 from cicpe.beliefs.particles.belief import ParticleBelief, ParticleConfig
 from cicpe.beliefs.particles.recommendation import View, recommend
 from cicpe.beliefs.particles.smc import ParticleCloud, SMCTarget, draw_move, log_likelihoods, portions
@@ -39,7 +39,7 @@ def random_cloud(belief: ParticleBelief, batch: int, steps: int, n: int) -> Part
 def slow_log_likelihoods(belief: ParticleBelief, cloud: ParticleCloud) -> Tensor:
     """One episode and one step at a time."""
     batch, n, _ = cloud.unit_BNP.shape
-    found = torch.zeros(2, batch, n)
+    found = torch.zeros(2, batch, n, dtype=torch.float64)
     for b in range(batch):
         task = belief.task(cloud.unit_BNP[b], cloud.context_BC[b].expand(n, -1))
         for s in range(cloud.query_BTQ.shape[1]):
@@ -149,7 +149,7 @@ def test_a_recommendation_holds_the_mass_that_it_says(problem: Problem) -> None:
     space = problem.parameter_space
     assert space is not None
     unit = 0.3 * torch.randn((3, 200, space.dim), generator=rng()).clamp(-3, 3)
-    weight = torch.softmax(torch.randn((3, 200), generator=rng(1)), dim=1)
+    weight = torch.softmax(torch.randn((3, 200), generator=rng(1)).double(), dim=1)
     context = torch.full((3, len(problem.context_names)), 0.1)
     task = belief.task(unit.flatten(0, 1), context.repeat_interleave(200, dim=0))
     view = View(unit, weight, problem.target(task).view(3, 200, -1), context)
@@ -157,7 +157,7 @@ def test_a_recommendation_holds_the_mass_that_it_says(problem: Problem) -> None:
     answers, confidences = recommend(problem, view, epsilons, belief.task)
     for epsilon, answer, confidence in zip(epsilons, answers, confidences, strict=True):
         loss = problem.loss(task, answer.repeat_interleave(200, dim=0)).view(3, 200)
-        torch.testing.assert_close(confidence, (weight * (loss <= epsilon)).sum(dim=1))
+        torch.testing.assert_close(confidence, (weight * (loss <= epsilon)).sum(dim=1).float())
         alone = recommend(problem, view, (epsilon,), belief.task)
         assert torch.equal(answer, alone[0][0])
         assert torch.equal(confidence, alone[1][0])
@@ -180,6 +180,13 @@ def test_of_observations_with_two_values_the_equal_ones_are_neighbours(entries: 
         side = torch.where(box > 0, 1 - query[:, :, 0], query[:, :, 0] + 1)
         expected += -(side / 2).prod(dim=-1) * side.square().sum(dim=-1) / 6
     torch.testing.assert_close(found, expected, rtol=0.08, atol=0.0)
+
+
+def test_equal_observations_stay_in_their_order() -> None:
+    line = torch.tensor([[[0.5, -0.0, -1.5, 0.0, 0.5, -1.5, -0.25, 3e38, -3e38]]])
+    assert _order(line).flatten().tolist() == [8, 2, 5, 6, 1, 3, 0, 4, 7]
+    many = torch.randint(-3, 4, (2, 3, 500), generator=rng()).float() / 2
+    assert torch.equal(_order(many), many.sort(dim=-1, stable=True).indices)
 
 
 @pytest.mark.parametrize("entries", [1, 2])

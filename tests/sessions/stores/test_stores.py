@@ -1,5 +1,6 @@
 """Stores: the conformance suite on a file and on a real server, what is told of faults, kills and crowds."""
 
+import fcntl
 import importlib.util
 import json
 import os
@@ -7,54 +8,28 @@ import sqlite3
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 import sqlalchemy as sa
+from pydantic import ValidationError
 
 import cicpe
 from cicpe.errors import InvalidInput
 from cicpe.sessions.campaign import Campaign
-from cicpe.sessions.events import Event, Told
+from cicpe.sessions.events import Event, Skipped, Told
 from cicpe.sessions.stores import Store, StoredEvent, StoreError, default_store, open_store
 from cicpe.sessions.stores import sqlite as sqlite_store
 from cicpe.sessions.stores.schema import VERSION_TABLE, metadata
 from cicpe.sessions.stores.sql import SqlStore
-from cicpe.testing.postgres import postgres_is_installed, temporary_postgres
 from cicpe.testing.stores import check_store
 from commands import REPOSITORY
 
 BENCHMARK = REPOSITORY / "benchmarks" / "campaigns.py"
 EVENT = Told(query=(0.5,), observation=(1.0,))
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[str]:
-    if not postgres_is_installed():
-        pytest.skip("no PostgreSQL server programs (initdb, postgres) on the path")
-    with temporary_postgres() as url:
-        yield url
-
-
-@pytest.fixture
-def database(server: str) -> str:
-    """A fresh database on the server."""
-    name = f"test_{os.urandom(6).hex()}"
-    engine = sa.create_engine(server.replace("postgresql://", "postgresql+psycopg://"), isolation_level="AUTOCOMMIT")
-    with engine.connect() as connection:
-        connection.execute(sa.text(f"CREATE DATABASE {name}"))
-    engine.dispose()
-    return server.replace("/postgres?", f"/{name}?")
-
-
-@pytest.fixture(params=["sqlite", "sqlite-wal", "postgres"])
-def place(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    if request.param == "postgres":
-        return str(request.getfixturevalue("database"))
-    monkeypatch.setattr(sqlite_store, "has_wal_fix", lambda version: request.param == "sqlite-wal")
-    return str(tmp_path / "new folder" / "campaigns.db")
 
 
 def new(store: Store, name: str = "a") -> str:
@@ -213,6 +188,54 @@ def test_a_store_held_for_too_long_is_a_clear_error(tmp_path: Path, monkeypatch:
     assert store.append(campaign, EVENT, expected_version=0).position == 0
 
 
+def test_a_stranger_at_the_folder_holds_nobody_up_for_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The lock on the folder is a courtesy among writers: whoever holds it for ever is not waited for."""
+    monkeypatch.setattr(sqlite_store, "TURN", 0.3)
+    store = open_store(tmp_path / "a.db")
+    campaign = new(store)
+    stranger = os.open(tmp_path, os.O_RDONLY)
+    fcntl.flock(stranger, fcntl.LOCK_EX)
+    threads, began = threading.active_count(), time.monotonic()
+    for version in range(20):
+        assert store.append(campaign, EVENT, expected_version=version).position == version
+    assert 0.3 <= time.monotonic() - began < 10  # waited for once, and then no more
+    assert threading.active_count() <= threads + 1
+    os.close(stranger)
+    until = time.monotonic() + 10
+    while sqlite_store._strangers and time.monotonic() < until:
+        time.sleep(0.01)
+    assert not sqlite_store._strangers
+    assert store.append(campaign, EVENT, expected_version=20).position == 20
+
+
+def test_a_stranger_and_a_held_file_are_a_clear_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sqlite_store, "PATIENCE", 0.1)
+    store = open_store(tmp_path / "a.db")
+    campaign = new(store)
+    stranger = os.open(tmp_path, os.O_RDONLY)
+    fcntl.flock(stranger, fcntl.LOCK_EX)
+    holder = sqlite3.connect(tmp_path / "a.db", isolation_level=None)
+    holder.execute("BEGIN EXCLUSIVE")
+    with pytest.raises(StoreError, match="nothing was recorded"):
+        store.append(campaign, EVENT, expected_version=0)
+    os.close(stranger)
+
+
+def test_a_row_that_another_program_holds_is_a_clear_error(database: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    from cicpe.sessions.stores import postgres as postgres_store
+
+    monkeypatch.setattr(postgres_store, "PATIENCE", 0.3)
+    store, other = open_store(database), sa.create_engine(database.replace("postgresql://", "postgresql+psycopg://"))
+    campaign = new(store)
+    with other.begin() as connection:
+        connection.execute(sa.text("UPDATE cicpe_campaigns SET version = version"))
+        with pytest.raises(StoreError, match="nothing was recorded"):
+            store.append(campaign, EVENT, expected_version=0)
+    assert store.append(campaign, EVENT, expected_version=0).position == 0
+    store.close()
+    other.dispose()
+
+
 @pytest.mark.parametrize("content", [b"not a database at all, but text" * 50, b"SQLite format 3\0" + b"\xff" * 4000])
 def test_a_file_that_is_no_store_is_refused(content: bytes, tmp_path: Path) -> None:
     (tmp_path / "a.db").write_bytes(content)
@@ -229,6 +252,79 @@ def test_a_damaged_event_is_a_clear_error(tmp_path: Path) -> None:
         file.execute("""UPDATE cicpe_events SET payload = '{"kind": "told", "query": [NaN]}'""")
     with pytest.raises(StoreError, match="damaged event, entry 0"):
         store.events(campaign)
+
+
+@pytest.mark.parametrize("gone", [0, 1, 2])
+def test_a_missing_event_is_noticed(place: str, gone: int) -> None:
+    """A hole, or an end that was cut off: what follows from the rest would be another campaign."""
+    store = sql(open_store(place))
+    campaign = new(store)
+    for version in range(3):
+        store.append(campaign, EVENT, expected_version=version)
+    with store._writing() as connection:
+        connection.execute(sa.text(f"DELETE FROM cicpe_events WHERE position = {gone}"))
+    with pytest.raises(StoreError, match=rf"damaged: campaign a has 3 entries, but entries \[{gone}\] are missing"):
+        store.events(campaign)
+    with pytest.raises(StoreError, match="missing"):
+        store.events(campaign, since=gone)
+    assert len(store.events(campaign, since=gone + 1)) == 2 - gone
+    store.close()
+
+
+def test_an_event_too_many_is_noticed(place: str) -> None:
+    store = sql(open_store(place))
+    campaign = new(store)
+    store.append(campaign, EVENT, expected_version=0)
+    with store._writing() as connection:
+        connection.execute(sa.text("UPDATE cicpe_campaigns SET version = 0"))
+    with pytest.raises(StoreError, match="are there all the same"):
+        store.events(campaign)
+    store.close()
+
+
+def test_an_entry_that_is_no_json_is_a_clear_error(tmp_path: Path) -> None:
+    store = open_store(tmp_path / "a.db")
+    campaign = new(store)
+    store.append(campaign, EVENT, expected_version=0)
+    with sqlite3.connect(tmp_path / "a.db") as file:
+        file.execute("UPDATE cicpe_events SET payload = '{'")
+    with pytest.raises(StoreError, match="damaged entry"):
+        store.events(campaign)
+
+
+# Words.
+
+UNWRITABLE = ["\udcff", "a\ud800b", "a\nb", "\x1b[2J", "\x00", "\x85"]
+
+
+@pytest.mark.parametrize("text", UNWRITABLE, ids=ascii)
+def test_words_that_cannot_be_shown_are_refused(place: str, text: str) -> None:
+    store = open_store(place)
+    campaign = new(store)
+    about = {"model_sha256": "0" * 64, "epsilon": 0.1, "delta": 0.1}
+    with pytest.raises(InvalidInput, match="key"):
+        store.append(campaign, EVENT, expected_version=0, key=f"k{text}")
+    with pytest.raises(InvalidInput, match="model"):
+        store.create(name="b", model=f"m{text}", **about)  # type: ignore[arg-type]
+    with pytest.raises(InvalidInput, match="context"):
+        store.create(name="b", model="m", context={f"c{text}": 1.0}, **about)  # type: ignore[arg-type]
+    with pytest.raises(ValidationError, match="UTF-8"):
+        Skipped(query=(1.0,), reason=text)
+    assert store.get(campaign).version == 0
+    store.close()
+
+
+def test_words_that_an_older_version_took_can_be_read(place: str) -> None:
+    store = sql(open_store(place))
+    campaign = new(store)
+    store.append(campaign, Skipped(query=(1.0,), reason="stuck"), expected_version=0)
+    with store._writing() as connection:
+        payload = json.dumps({"kind": "skipped", "query": [1.0], "reason": "stuck \ud800\x1b"})
+        connection.execute(sa.text("UPDATE cicpe_events SET payload = :payload"), {"payload": payload})
+    (stored,) = store.events(campaign)
+    assert isinstance(stored.event, Skipped)
+    assert stored.event.reason == "stuck ??"
+    store.close()
 
 
 # Places.
@@ -257,6 +353,27 @@ def test_a_server_that_is_not_there_is_a_clear_error_without_the_password() -> N
     with pytest.raises(StoreError, match="failed, nothing was read") as caught:
         open_store("postgresql://me:secret@127.0.0.1:9/none")
     assert "secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "place",
+    [
+        "postgresql://me:s3cret@127.0.0.1:9/none",
+        "postgresql://127.0.0.1:9/none?user=me&password=s3cret",
+        "postgresql://127.0.0.1:9/none?sslpassword=s3cret&user=me",
+        "postgresql://me:s3%63ret@127.0.0.1:9/none?connect_timeout=2",
+        "postgresql://me:1/s3cret@127.0.0.1:9/none",
+        "postgresql://me:s3cret@127.0.0.1:port/none",
+        "mysql://me:s3cret@127.0.0.1/none",
+        "mysql://127.0.0.1/none?password=s3cret",
+        "postgresql://127.0.0.1:9/none?user=me&password=s3cret&no_such_option=1",
+    ],
+)
+def test_no_error_shows_a_password(place: str) -> None:
+    with pytest.raises((StoreError, InvalidInput)) as caught:
+        open_store(place)
+    assert "s3cret" not in str(caught.value)
+    assert "s3%63ret" not in str(caught.value)
 
 
 @pytest.mark.parametrize(

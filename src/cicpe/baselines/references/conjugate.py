@@ -14,29 +14,22 @@ It is represented by weighted draws, the same random numbers for every episode:
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple, final
+from typing import final
 
 import torch
 from jaxtyping import Float
 from torch import Generator, Tensor
 
-from cicpe.agents.base import Agent, Proposal
+from cicpe.agents.base import Proposal
+from cicpe.baselines.directions import DirectionAgent, DirectionState
 from cicpe.errors import InvalidInput
 from cicpe.problems.base import Problem
 from cicpe.problems.best_arm import BestArm
 
 
-class ConjugateState(NamedTuple):
-    """How often each direction was queried, and the sum of what came back, in double precision."""
-
-    noise_B: Float[Tensor, " batch"]
-    count_BD: Float[Tensor, "batch dim"]
-    total_BD: Float[Tensor, "batch dim"]
-
-
 @final
 @dataclass(frozen=True)
-class ConjugateRegression(Agent):
+class ConjugateRegression(DirectionAgent):
     """Queries the basis in turn; recommends the better of two directions.
 
     They are the posterior mean's, and the same with all that is left put on one direction not yet queried:
@@ -60,20 +53,7 @@ class ConjugateRegression(Agent):
         half = torch.randn((self.draws // 2, self.problem.query_space.dim), generator=rng, dtype=torch.float64)
         return torch.cat([half, -half])
 
-    def begin(self, context: Float[Tensor, "batch context"]) -> ConjugateState:
-        zeros = torch.zeros(len(context), self.problem.query_space.dim, dtype=torch.float64)
-        return ConjugateState(context[:, 0].double().clamp_min(1e-6), zeros, zeros)
-
-    def observe(
-        self,
-        state: ConjugateState,
-        query: Float[Tensor, "batch query"],
-        observation: Float[Tensor, "batch observation"],
-    ) -> ConjugateState:
-        one = query.double()
-        return ConjugateState(state.noise_B, state.count_BD + one, state.total_BD + one * observation.double())
-
-    def propose(self, state: ConjugateState, rng: Generator) -> Proposal:
+    def propose(self, state: DirectionState, rng: Generator) -> Proposal:
         theta_BKD, weight_BK = self.posterior(state)
         mean = (weight_BK[..., None] * theta_BKD).sum(dim=1)
         spread = (weight_BK[..., None] * (theta_BKD - mean[:, None]).square()).sum(dim=1)
@@ -95,8 +75,15 @@ class ConjugateRegression(Agent):
             std=spread.clamp_min(0).sqrt().float(),
         )
 
-    def posterior(self, state: ConjugateState) -> tuple[Float[Tensor, "batch draw dim"], Float[Tensor, "batch draw"]]:
-        """Draws of theta with their weights, which sum to one."""
+    def posterior(self, state: DirectionState) -> tuple[Float[Tensor, "batch draw dim"], Float[Tensor, "batch draw"]]:
+        """Weighted draws of theta.
+
+        Args:
+            state: What was queried and seen.
+
+        Returns:
+            Unit vectors, and their weights, which sum to one.
+        """
         count = state.count_BD[:, None]
         scale = state.noise_B[:, None, None] / count.clamp_min(1).sqrt()
         mean = state.total_BD[:, None] / count.clamp_min(1)

@@ -17,18 +17,23 @@ import torch
 from jaxtyping import Float
 from torch import Generator, Tensor
 
+from cicpe import trees
 from cicpe.agents.base import Proposal
 from cicpe.baselines.base import History, HistoryAgent
+from cicpe.baselines.references.gp_prior import prior_kernel
 from cicpe.errors import InvalidInput
+from cicpe.gp.exact import condition
+from cicpe.gp.kernels import Kernel
+from cicpe.gp.matheron import lattice_corners, posterior_draws, prior_draws, whitened_error
 from cicpe.problems.base import Problem
-from cicpe.problems.gp_max import LENGTHSCALE, GPMax
+from cicpe.problems.gp_max import GPMax
 from cicpe.statistics import highest_mass_interval
 
 CHUNK = 128
-"""Episodes that are looked at together: it bounds the memory."""
+"""Episodes that are assessed together: it bounds the memory."""
 
 
-class Posterior(NamedTuple):
+class GPGridPosterior(NamedTuple):
     """What is known of f on the grid: moments over everything, and draws of the maximum."""
 
     mean_BG: Float[Tensor, "batch grid"]
@@ -50,7 +55,7 @@ class GPGrid(HistoryAgent):
     points: int = 128
     """Places of the grid: a quarter of the problem's own, 1 / 6 of the smallest length scale apart."""
     paths: int = 64
-    """Prior paths a length scale."""
+    """Prior paths per length scale."""
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -58,24 +63,22 @@ class GPGrid(HistoryAgent):
             raise InvalidInput("problem", type(self.problem).__name__, "gp-max in one dimension")
 
     @cached_property
-    def scale_L(self) -> Float[Tensor, " scale"]:
-        """Length scales: the middles of equal parts of their range."""
-        low, high = LENGTHSCALE
-        return low + (high - low) * (torch.arange(self.lengthscales, dtype=torch.float64) + 0.5) / self.lengthscales
+    def kernel_L1(self) -> Kernel:
+        """The prior's covariance for every length scale, to be broadcast over episodes."""
+        kernel_L = prior_kernel(self.lengthscales)
+        return kernel_L._replace(lengthscale=kernel_L.lengthscale[:, None], amplitude=kernel_L.amplitude[:, None])
 
     @cached_property
-    def place_G(self) -> Float[Tensor, " grid"]:
+    def place_G1(self) -> Float[Tensor, "grid 1"]:
         """The grid of places."""
-        return torch.linspace(0, 1, self.points, dtype=torch.float64)
+        return torch.linspace(0, 1, self.points, dtype=torch.float64)[:, None]
 
     @cached_property
-    def prior_LSG(self) -> Float[Tensor, "scale path grid"]:
+    def prior_L1SG(self) -> Float[Tensor, "scale 1 path grid"]:
         """Paths of the prior."""
         rng = torch.Generator().manual_seed(self.seed)
-        cover = self._kernel(self.place_G[:, None] - self.place_G) + 1e-9 * torch.eye(self.points)
         white = torch.randn((self.paths, self.points), generator=rng, dtype=torch.float64)
-        root: Tensor = torch.linalg.cholesky(cover)
-        return white @ root.mT
+        return prior_draws(self.kernel_L1.covariance(self.place_G1, self.place_G1), white, 1e-9)
 
     @cached_property
     def noise_ST(self) -> Float[Tensor, "path step"]:
@@ -83,66 +86,51 @@ class GPGrid(HistoryAgent):
         rng = torch.Generator().manual_seed(self.seed + 1)
         return torch.randn((self.paths, self.horizon), generator=rng, dtype=torch.float64)
 
-    def _kernel(self, lag: Tensor) -> Tensor:
-        """The covariance at each lag, for every length scale: a first dimension more."""
-        shape = (-1, *[1] * lag.ndim)
-        return torch.exp(-0.5 * (lag / self.scale_L.view(shape)).square())
-
     def propose(self, state: History, rng: Generator) -> Proposal:
-        batch = len(state.query_BTQ)
-        parts = [self._propose(_rows(state, begin)) for begin in range(0, batch, CHUNK)]
-        return Proposal(*(torch.cat(column) for column in zip(*parts, strict=True)))
+        chunks = torch.split(torch.arange(len(state.query_BTQ)), CHUNK)
+        return trees.concatenate([self._propose(trees.select(state, rows)) for rows in chunks])
 
     def _propose(self, history: History) -> Proposal:
         post = self.posterior(history)
-        query = self.place_G[(post.mean_BG + self.beta * post.std_BG).argmax(dim=1)]
+        query = self.place_G1[(post.mean_BG + self.beta * post.std_BG).argmax(dim=1)]
         answer, confidence = highest_mass_interval(post.maximum_BK, post.weight_BK, self.epsilon)
         mean = (post.weight_BK * post.maximum_BK).sum(dim=1, keepdim=True)
         spread = (post.weight_BK * (post.maximum_BK - mean).square()).sum(dim=1, keepdim=True).sqrt()
         return Proposal(
-            query=query[:, None].float(),
+            query=query.float(),
             stop=torch.zeros(len(query), dtype=torch.bool),
             recommendation=self.problem.answer_space.project(answer[:, None].float()),
             confidence=confidence.clamp(0, 1).float(),
             std=spread.float(),
         )
 
-    def posterior(self, history: History) -> Posterior:
-        """Everything that the observations say."""
-        steps, batch = history.steps, len(history.query_BTQ)
-        place_BT = history.query_BTQ[..., 0].double()
+    def posterior(self, history: History) -> GPGridPosterior:
+        """Everything that the observations say.
+
+        Args:
+            history: Of a batch of episodes.
+
+        Returns:
+            Moments of f and draws of its maximum.
+        """
+        batch, kernel = len(history.query_BTQ), self.kernel_L1
+        place_BT1 = history.query_BTQ.double()
         value_BT = history.observation_BTY[..., 0].double()
         variance_B = history.context_BC[:, 0].double().square().clamp_min(1e-8)
-        cover_LBTT = self._kernel(place_BT[:, :, None] - place_BT[:, None])
-        cover_LBTT = cover_LBTT + variance_B[:, None, None] * torch.eye(steps, dtype=torch.float64)
-        root = torch.linalg.cholesky(cover_LBTT)
-        white = torch.linalg.solve_triangular(root, value_BT[..., None], upper=False)[..., 0]
-        log_evidence = -0.5 * white.square().sum(-1) - root.diagonal(dim1=-2, dim2=-1).log().sum(-1)
-        weight_BL = torch.softmax(log_evidence, dim=0).T
-        cross_LBTG = self._kernel(place_BT[..., None] - self.place_G)
-        half = torch.linalg.solve_triangular(root, cross_LBTG, upper=False)
-        mean_LBG = torch.einsum("lbtg,lbt->lbg", half, white)
-        variance_LBG = (1 - half.square().sum(dim=2)).clamp_min(0)
+        posterior_LB = condition(kernel.covariance(place_BT1, place_BT1), variance_B, value_BT)
+        weight_BL = torch.softmax(posterior_LB.log_evidence(), dim=0).T
+        rows_LBTG = posterior_LB.whiten(kernel.covariance(place_BT1, self.place_G1))
+        mean_LBG, variance_LBG = posterior_LB.predict(rows_LBTG, torch.ones(self.points, dtype=torch.float64))
         mean_BG = torch.einsum("bl,lbg->bg", weight_BL, mean_LBG)
-        second = torch.einsum("bl,lbg->bg", weight_BL, variance_LBG + mean_LBG.square())
-        draw_LBSG = self._paths(place_BT, value_BT, variance_B, root, half)
+        second_BG = torch.einsum("bl,lbg->bg", weight_BL, variance_LBG + mean_LBG.square())
+        noise_BST = variance_B.sqrt()[:, None, None] * self.noise_ST[:, : history.steps]
+        error_LBST = whitened_error(posterior_LB.root, value_BT, self._prior_at(place_BT1), noise_BST)
+        draw_LBSG = posterior_draws(self.prior_L1SG, error_LBST, rows_LBTG)
         maximum_BK = draw_LBSG.amax(dim=-1).permute(1, 0, 2).reshape(batch, -1)
         weight_BK = weight_BL.repeat_interleave(self.paths, dim=1) / self.paths
-        return Posterior(mean_BG, (second - mean_BG.square()).clamp_min(0).sqrt(), maximum_BK, weight_BK)
+        return GPGridPosterior(mean_BG, (second_BG - mean_BG.square()).clamp_min(0).sqrt(), maximum_BK, weight_BK)
 
-    def _paths(
-        self, place_BT: Tensor, value_BT: Tensor, variance_B: Tensor, root: Tensor, half: Tensor
-    ) -> Float[Tensor, "scale batch path grid"]:
-        """Posterior paths by Matheron's rule; between places of the grid a prior path is a straight line."""
-        at = (place_BT * (self.points - 1)).clamp(0, self.points - 1)
-        cell = at.floor().clamp_max(self.points - 2).long()
-        share = at - cell
-        seen = (1 - share) * self.prior_LSG[:, :, cell] + share * self.prior_LSG[:, :, cell + 1]
-        noise = variance_B.sqrt()[:, None] * self.noise_ST[:, None, : place_BT.shape[1]]
-        left_LBTS = (value_BT - seen - noise).permute(0, 2, 3, 1)
-        white = torch.linalg.solve_triangular(root, left_LBTS, upper=False)
-        return self.prior_LSG[:, None] + torch.einsum("lbts,lbtg->lbsg", white, half)
-
-
-def _rows(history: History, begin: int) -> History:
-    return History(*(leaf[begin : begin + CHUNK] for leaf in history))
+    def _prior_at(self, place_BT1: Tensor) -> Float[Tensor, "scale batch path step"]:
+        """Prior paths at the queries; between places of the grid a path is a straight line."""
+        corner_BTC, share_BTC = lattice_corners(place_BT1, self.points)
+        return (self.prior_L1SG[:, 0][..., corner_BTC] * share_BTC).sum(dim=-1).transpose(1, 2)

@@ -3,7 +3,7 @@
 A function on the problem's grid is f = Psi w: Psi holds the leading eigenvectors of the prior's covariance, averaged
 over length scales, and beyond them lies less than the rounding of the functions themselves. Given a length scale, w
 is Gaussian, and an observation (or the average of many at one place) moves its moments by a rank-one step, so that
-the work of a step does not grow with the number of queries.
+the work of a step does not grow with the number of queries, as that of ``gp.exact`` does.
 
 Both questions are asked in the same way: the next query is the place whose value, were it known better, would explain
 most of what is open about the answer X,
@@ -23,10 +23,12 @@ from jaxtyping import Float, Int
 from torch import Generator, Tensor
 
 from cicpe.agents.base import Agent, Proposal
+from cicpe.baselines.references.gp_prior import prior_kernel
 from cicpe.errors import InvalidInput
+from cicpe.gp.exact import log_density
 from cicpe.problems import Problem
 from cicpe.problems.gp_argmax import GPArgmax
-from cicpe.problems.gp_max import GRID, LENGTHSCALE, GPMax
+from cicpe.problems.gp_max import GRID, GPMax
 from cicpe.statistics import highest_mass_interval
 
 JITTER = 1e-11
@@ -75,10 +77,8 @@ class GPPeak(Agent):
     @cached_property
     def _prior(self) -> tuple[Tensor, Tensor]:
         """Psi (grid x feature) and the covariance of w for every length scale."""
-        low, high = LENGTHSCALE
-        scale_L = low + (high - low) * (torch.arange(self.lengthscales, dtype=torch.float64) + 0.5) / self.lengthscales
-        lag = self.place_G[:, None] - self.place_G
-        kernel_LGG = torch.exp(-0.5 * (lag / scale_L[:, None, None]).square())
+        place_G1 = self.place_G[:, None]
+        kernel_LGG = prior_kernel(self.lengthscales).covariance(place_G1, place_G1)
         basis_GM = torch.linalg.eigh(kernel_LGG.mean(dim=0)).eigenvectors[:, -self.features :]
         eye = torch.eye(self.features, dtype=torch.float64)
         return basis_GM, basis_GM.mT @ kernel_LGG @ basis_GM + JITTER * eye
@@ -95,22 +95,40 @@ class GPPeak(Agent):
         return self.average(state, (query[:, 0] * (GRID[1] - 1)).round().long(), observation[:, 0], 1)
 
     def average(self, belief: PeakState, place_B: Int[Tensor, " batch"], value_B: Tensor, count: int) -> PeakState:
-        """The belief after the average of ``count`` observations at one place of the grid each."""
+        """The belief after the average of ``count`` observations at one place of the grid each.
+
+        Args:
+            belief: Of every episode.
+            place_B: Indices into the grid.
+            value_B: The averages.
+            count: Observations in each.
+
+        Returns:
+            The belief of every episode afterwards.
+        """
         basis_GM, _ = self._prior
         at_BM = basis_GM[place_B]
         gain_BLM = torch.einsum("blmn,bn->blm", belief.cover_BLMM, at_BM)
         variance_BL = torch.einsum("blm,bm->bl", gain_BLM, at_BM) + (belief.noise_B.square() / count)[:, None]
         error_BL = value_B.double()[:, None] - torch.einsum("blm,bm->bl", belief.mean_BLM, at_BM)
-        log_density = -0.5 * (error_BL.square() / variance_BL + variance_BL.log())
+        std_BL = variance_BL.sqrt()
         step_BLM = gain_BLM / variance_BL[..., None]
         return belief._replace(
             mean_BLM=belief.mean_BLM + step_BLM * error_BL[..., None],
             cover_BLMM=belief.cover_BLMM - step_BLM[..., None] * gain_BLM[..., None, :],
-            log_evidence_BL=belief.log_evidence_BL + log_density,
+            log_evidence_BL=belief.log_evidence_BL + log_density(error_BL / std_BL, std_BL),
         )
 
     def draw(self, belief: PeakState, rng: Generator) -> PeakDraws:
-        """Functions from the posterior; each draws its length scale first."""
+        """Functions from the posterior; each draws its length scale first.
+
+        Args:
+            belief: Of every episode.
+            rng: Draws them.
+
+        Returns:
+            Functions on the grid, and the answer of each.
+        """
         basis_GM, _ = self._prior
         batch, scales = belief.log_evidence_BL.shape
         weight_BL = torch.softmax(belief.log_evidence_BL, dim=1)
@@ -132,7 +150,16 @@ class GPPeak(Agent):
         return PeakDraws(value_BSG, answer)
 
     def best_query(self, belief: PeakState, draws: PeakDraws, count: int) -> Int[Tensor, " batch"]:
-        """The place of the grid whose value, averaged over ``count`` observations, explains most of the answer."""
+        """The place of the grid whose value, averaged over ``count`` observations, explains most of the answer.
+
+        Args:
+            belief: Of every episode.
+            draws: Functions from it.
+            count: Observations that the next query stands for.
+
+        Returns:
+            An index into the grid for every episode.
+        """
         centred_BSG = draws.value_BSG - draws.value_BSG.mean(dim=1, keepdim=True)
         open_BS = draws.answer_BS - draws.answer_BS.mean(dim=1, keepdim=True)
         together_BG = torch.einsum("bs,bsg->bg", open_BS, centred_BSG)
@@ -141,7 +168,15 @@ class GPPeak(Agent):
         return (together_BG.square() / (alone_BG + noise_B[:, None]).clamp_min(1e-30)).argmax(dim=1)
 
     def answer(self, draws: PeakDraws, epsilon: float) -> tuple[Tensor, Tensor]:
-        """The answer that most draws are within epsilon of, and their share."""
+        """The answer that most draws are within epsilon of.
+
+        Args:
+            draws: Functions from the posterior.
+            epsilon: How near is near enough.
+
+        Returns:
+            The answers, and the share of the draws that are near.
+        """
         even = torch.full_like(draws.answer_BS, 1 / self.draws)
         return highest_mass_interval(draws.answer_BS, even, epsilon)
 
@@ -159,7 +194,7 @@ class GPPeak(Agent):
 
 
 def batch_sizes(most: float, share: float = 0.25) -> list[int]:
-    """Queries of every round up to ``most`` in all: one, and later a share of all before, at one place a round."""
+    """Queries of every round up to ``most`` in all: one, and later a share of all before, at one place per round."""
     sizes, total = [], 0
     while total < most:
         sizes.append(max(1, math.floor(share * total)))

@@ -31,7 +31,7 @@ class GridState(NamedTuple):
 
 @final
 @dataclass(frozen=True)
-class GridPosterior(Agent):
+class GridReference(Agent):
     """Queries every coordinate's median, or its mean; recommends every coordinate's mean."""
 
     problem: Problem

@@ -1,7 +1,7 @@
 """A belief over functions, without training: where is the peak, or how high is it?
 
-For problems with one number an observation, few query dimensions, and a target that is the place of the largest value
-(or that value). The belief is a mixture of Gaussian processes that the family's tasks look like (``processes.py``).
+For problems with one number per observation, few query dimensions, and a target that is the place of the largest value
+(or that value). The belief is a mixture of Gaussian processes that the family's tasks look like (``gp.mixture``).
 The functions that the history allows are drawn on a lattice, by Matheron's rule: a draw from the prior, moved by what
 it gets wrong,
 
@@ -22,17 +22,21 @@ from jaxtyping import Float, Int
 from pydantic import Field, model_validator
 from torch import Generator, Tensor
 
+from cicpe import trees
 from cicpe.beliefs.base import Assessment, Belief
 from cicpe.beliefs.lookahead import score_queries
 from cicpe.beliefs.particles.recommendation import weighted_std
+from cicpe.beliefs.predictors import Prediction
 from cicpe.config import Config
 from cicpe.errors import InvalidInput
+from cicpe.gp.exact import GPPosterior, no_observations
+from cicpe.gp.matheron import lattice_corners, prior_draws, whitened_error
 from cicpe.gp.mixture import GPMixture
 from cicpe.spaces import Space
 from cicpe.statistics import highest_mass_interval
 
 CHUNK = 16
-"""Episodes that are looked at together: more, and their functions leave the processor's cache."""
+"""Episodes that are assessed together: with more, their functions leave the processor's cache."""
 PAIRS = 16
 """Pairs of an episode and a kind whose covariances with the lattice are held at once."""
 AGREED = 0.1
@@ -52,7 +56,7 @@ class FunctionConfig(Config):
     loss: Literal["distance", "gap"] = "distance"
     """Distance to the target, or how far the value at the answer is below the largest."""
     functions: int = Field(default=256, ge=16)
-    """Functions drawn at every look."""
+    """Functions drawn at every assessment."""
     groups: int = Field(default=16, ge=1)
     """They are drawn in groups, each of one kind of process."""
     query: Literal["agreement", "thompson", "ucb"] = "agreement"
@@ -65,12 +69,12 @@ class FunctionConfig(Config):
     @model_validator(mode="after")
     def _groups(self) -> "FunctionConfig":
         if self.groups > self.functions:
-            raise ValueError(f"groups = {self.groups}: at most as many as functions, {self.functions}")
+            raise ValueError(f"groups must be at most functions, {self.functions}; got {self.groups}")
         return self
 
 
 class FunctionState(NamedTuple):
-    """Histories, and the posterior of every kind: the root of its covariance, and what was observed in units of it."""
+    """Histories, and what they say under every kind of process."""
 
     context_BC: Float[Tensor, "batch context"]
     place_BTQ: Float[Tensor, "batch step query"]
@@ -78,9 +82,8 @@ class FunctionState(NamedTuple):
     corner_BTC: Int[Tensor, "batch step corner"]
     """The lattice points about each query, and their shares of it."""
     corner_share_BTC: Float[Tensor, "batch step corner"]
-    root_BJTT: Float[Tensor, "batch kind step step"]
-    white_BJT: Float[Tensor, "batch kind step"]
-    log_evidence_BJ: Float[Tensor, "batch kind"]
+    posterior_BJ: GPPosterior
+    """Of every kind, its own level subtracted: batch x kind."""
 
 
 class FunctionDraws(NamedTuple):
@@ -107,9 +110,15 @@ class FunctionBelief(Belief):
     most_at_once: int = 512
     """Episodes: a history of sixty queries takes three quarters of a megabyte."""
 
+    seeks_largest: bool = True
+
     def __post_init__(self) -> None:
         if self.query_space.dim not in SIDE:
             raise InvalidInput("query dimensions", self.query_space.dim, f"one of {', '.join(map(str, SIDE))}")
+
+    @property
+    def judges_gaps(self) -> bool:
+        return self.config.loss == "gap"
 
     @property
     def query_space(self) -> Space:
@@ -137,13 +146,13 @@ class FunctionBelief(Belief):
         """Functions from the prior of every kind."""
         rng = torch.Generator().manual_seed(self.config.seed)
         size = len(self.lattice_GQ)
-        drawn = torch.empty(self.mixture.kinds, self.config.functions, size)
+        prior_JNG = torch.empty(self.mixture.kinds, self.config.functions, size)
         for kind in range(self.mixture.kinds):  # one at a time: in three dimensions a covariance takes 24 MB
-            cover = self.mixture.covariance(self.lattice_GQ, self.lattice_GQ, kind)
-            jitter = 1e-6 * cover.diagonal().mean() * torch.eye(size, dtype=torch.float64)
+            covariance = self.mixture.covariance(torch.tensor([kind]), self.lattice_GQ, self.lattice_GQ)[0]
             white = torch.randn((self.config.functions, size), generator=rng, dtype=torch.float64)
-            drawn[kind] = white @ torch.linalg.cholesky(cover + jitter).mT + self.mixture.level_J[kind]
-        return drawn
+            jitter = 1e-6 * covariance.diagonal().mean()
+            prior_JNG[kind] = prior_draws(covariance, white, jitter) + self.mixture.level_J[kind]
+        return prior_JNG
 
     @cached_property
     def noise_NT(self) -> Float[Tensor, "function step"]:
@@ -154,8 +163,7 @@ class FunctionBelief(Belief):
     # --- the posterior ----------------------------------------------------------------------------
 
     def begin(self, context: Float[Tensor, "batch context"]) -> FunctionState:
-        batch, kinds = len(context), self.mixture.kinds
-        corners = 2**self.query_space.dim
+        batch, corners = len(context), 2**self.query_space.dim
 
         def empty(*shape: int) -> Tensor:
             return torch.zeros((batch, *shape), dtype=torch.float64)
@@ -166,77 +174,74 @@ class FunctionBelief(Belief):
             value_BT=empty(0),
             corner_BTC=empty(0, corners).long(),
             corner_share_BTC=empty(0, corners),
-            root_BJTT=empty(kinds, 0, 0),
-            white_BJT=empty(kinds, 0),
-            log_evidence_BJ=empty(kinds),
+            posterior_BJ=no_observations(batch, self.mixture.kinds),
         )
 
     def observe(
         self, state: FunctionState, query: Float[Tensor, "batch query"], observation: Float[Tensor, "batch observation"]
     ) -> FunctionState:
-        p = self.mixture
         place_B1Q = self.query_space.to_unit(query).double()[:, None]
-        value_B = p.standard(observation[:, 0])
-        mean_BJ, along_BJT, std_BJ = self._at(state, place_B1Q)
-        white_BJ = (value_B[:, None] - mean_BJ) / std_BJ
-        steps = state.place_BTQ.shape[1]
-        root = torch.zeros(*std_BJ.shape, steps + 1, steps + 1, dtype=torch.float64)
-        root[..., :steps, :steps] = state.root_BJTT
-        root[..., steps, :steps] = along_BJT
-        root[..., steps, steps] = std_BJ
-        corner, share = self._corners(place_B1Q)
+        value_B1 = self.mixture.standard(observation)
+        cross_BJT, prior_BJ, noise_BJ = self._covariances(state, place_B1Q)
+        corner, share = lattice_corners((place_B1Q + 1) / 2, SIDE[self.query_space.dim])
         return FunctionState(
             state.context_BC,
             torch.cat([state.place_BTQ, place_B1Q], dim=1),
-            torch.cat([state.value_BT, value_B[:, None]], dim=1),
+            torch.cat([state.value_BT, value_B1], dim=1),
             torch.cat([state.corner_BTC, corner], dim=1),
             torch.cat([state.corner_share_BTC, share], dim=1),
-            root,
-            torch.cat([state.white_BJT, white_BJ[..., None]], dim=2),
-            state.log_evidence_BJ - white_BJ.square() / 2 - std_BJ.log(),
+            state.posterior_BJ.append(cross_BJT, prior_BJ, noise_BJ, value_B1 - self.mixture.level_J),
         )
 
-    def _at(self, state: FunctionState, place_B1Q: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Mean, whitened covariance with the history, and standard deviation of an observation, for every kind."""
-        p = self.mixture
-        cross_BJT1 = p.covariance(state.place_BTQ, place_B1Q)
-        along_BJT = torch.linalg.solve_triangular(state.root_BJTT, cross_BJT1, upper=False)[..., 0]
-        prior_BJ = p.covariance(place_B1Q, place_B1Q)[..., 0, 0]
-        noise_BJ = p.noise(state.context_BC).square()
-        variance_BJ = (prior_BJ - along_BJT.square().sum(dim=-1)).clamp_min(0) + noise_BJ
-        mean_BJ = p.level_J + (along_BJT * state.white_BJT).sum(dim=-1)
-        return mean_BJ, along_BJT, variance_BJ.sqrt()
+    def _covariances(self, state: FunctionState, place_B1Q: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Of f at a place with the history, of f there, and of the noise, for every kind."""
+        p, place_B11Q = self.mixture, place_B1Q[:, None]
+        kind_J = torch.arange(p.kinds)
+        cross_BJT1 = p.covariance(kind_J, state.place_BTQ[:, None], place_B11Q)
+        prior_BJ11 = p.covariance(kind_J, place_B11Q, place_B11Q)
+        return cross_BJT1[..., 0], prior_BJ11[..., 0, 0], p.noise(state.context_BC).square()
 
-    def predict(
+    def predict_moments(
         self, state: FunctionState, query: Float[Tensor, "batch query"]
     ) -> tuple[Float[Tensor, "batch 1"], Float[Tensor, "batch 1"]]:
-        """Mean and standard deviation of the next observation, over all kinds."""
-        mean_BJ, _, std_BJ = self._at(state, self.query_space.to_unit(query).double()[:, None])
-        share_BJ = self.shares(state)
-        mean_B = (share_BJ * mean_BJ).sum(dim=1, keepdim=True)
-        variance_B = (share_BJ * (std_BJ.square() + (mean_BJ - mean_B).square())).sum(dim=1, keepdim=True)
-        p = self.mixture
-        return (p.centre + p.spread * mean_B).float(), (p.spread * variance_B.sqrt()).float()
+        """The next observation under all kinds together.
 
-    def _corners(self, place_B1Q: Tensor) -> tuple[Tensor, Tensor]:
-        """The corners of the lattice's cell about a place, and how much of its value each gives."""
-        side, dim = SIDE[self.query_space.dim], self.query_space.dim
-        at = ((place_B1Q + 1) / 2 * (side - 1)).clamp(0, side - 1)
-        cell = at.floor().clamp_max(side - 2)
-        part = at - cell
-        index, share = torch.zeros_like(at[..., :1]), torch.ones_like(at[..., :1])
-        for axis in range(dim):
-            step, up = cell[..., axis : axis + 1], part[..., axis : axis + 1]
-            index = torch.cat([index * side + step, index * side + step + 1], dim=-1)
-            share = torch.cat([share * (1 - up), share * up], dim=-1)
-        return index.long(), share
+        Args:
+            state: The histories.
+            query: The next query of each.
+
+        Returns:
+            Mean and standard deviation of the observation.
+        """
+        p, posterior_BJ = self.mixture, state.posterior_BJ
+        cross_BJT, prior_BJ, noise_BJ = self._covariances(state, self.query_space.to_unit(query).double()[:, None])
+        change_BJ1, variance_BJ1 = posterior_BJ.predict(posterior_BJ.whiten(cross_BJT[..., None]), prior_BJ[..., None])
+        mean_BJ, variance_BJ = p.level_J + change_BJ1[..., 0], variance_BJ1[..., 0] + noise_BJ
+        share_BJ = self.shares(state)
+        mean_B1 = (share_BJ * mean_BJ).sum(dim=1, keepdim=True)
+        variance_B1 = (share_BJ * (variance_BJ + (mean_BJ - mean_B1).square())).sum(dim=1, keepdim=True)
+        return (p.centre + p.spread * mean_B1).float(), (p.spread * variance_B1.sqrt()).float()
 
     def shares(self, state: FunctionState) -> Float[Tensor, "batch kind"]:
-        """How probable each kind is."""
-        return (self.mixture.log_share_J.log_softmax(dim=0) + state.log_evidence_BJ).softmax(dim=-1)
+        """How probable each kind is.
+
+        Args:
+            state: The histories.
+
+        Returns:
+            Probabilities, which sum to one over the kinds.
+        """
+        return (self.mixture.log_share_J.log_softmax(dim=0) + state.posterior_BJ.log_evidence()).softmax(dim=-1)
 
     def draw(self, state: FunctionState) -> FunctionDraws:
-        """Functions from the posterior; a group of them for every part of the kinds' shares."""
+        """Functions from the posterior, a group of them for every part of the kinds' shares.
+
+        Args:
+            state: The histories.
+
+        Returns:
+            Functions on the lattice with their weights and their peaks.
+        """
         groups, each = self.config.groups, self.config.functions // self.config.groups
         share_BJ = self.shares(state)
         ladder = (torch.arange(groups, dtype=torch.float64) + 0.5) / groups
@@ -261,22 +266,23 @@ class FunctionBelief(Belief):
         seen_BAETC = value_BAEG.gather(3, near_BAET).view(batch, groups, each, steps, -1).double()
         seen_BAET = torch.einsum("baetc,btc->baet", seen_BAETC, state.corner_share_BTC)
         noise_BA11 = p.noise(state.context_BC).gather(1, kind_BA)[..., None, None]
-        wrong_BAET = state.value_BT[:, None, None] - seen_BAET - noise_BA11 * self.noise_NT[number_AE, :steps]
-        root_BATT = state.root_BJTT[torch.arange(batch)[:, None], kind_BA]
-        white_BATE = torch.linalg.solve_triangular(root_BATT, wrong_BAET.mT, upper=False)
+        root_BATT = state.posterior_BJ.at(torch.arange(batch)[:, None], kind_BA).root
+        error_BAET = whitened_error(
+            root_BATT, state.value_BT[:, None], seen_BAET, noise_BA11 * self.noise_NT[number_AE, :steps]
+        )
         # Groups of one kind stand together: what a history says about the lattice is computed once for them.
         pair_P, groups_P = torch.unique_consecutive(
             (torch.arange(batch)[:, None] * p.kinds + kind_BA).flatten(), return_counts=True
         )
         spans = (groups_P * each).tolist()
         value_PNG = torch.split(value_BAEG.view(-1, size), spans)
-        white_PNT = torch.split(white_BATE.mT.float().reshape(-1, steps), spans)
+        error_PNT = torch.split(error_BAET.float().reshape(-1, steps), spans)
         for some in torch.split(torch.arange(len(pair_P)), PAIRS):
             episode, kind = pair_P[some] // p.kinds, pair_P[some] % p.kinds
-            cross = p.covariance_of(kind, state.place_BTQ[episode], self.lattice_GQ)
-            rows = torch.linalg.solve_triangular(state.root_BJTT[episode, kind], cross, upper=False).float()
+            cross = p.covariance(kind, state.place_BTQ[episode], self.lattice_GQ)
+            rows = state.posterior_BJ.at(episode, kind).whiten(cross).float()
             for i, rows_TG in zip(some.tolist(), rows, strict=True):
-                value_PNG[i].addmm_(white_PNT[i], rows_TG)
+                value_PNG[i].addmm_(error_PNT[i], rows_TG)
 
     # --- what follows from it ---------------------------------------------------------------------
 
@@ -285,15 +291,14 @@ class FunctionBelief(Belief):
         state: FunctionState,
         epsilons: Sequence[float],
         rng: Generator,
-        scale: float = 0.0,
+        query_spread: float = 0.0,
         costs: Sequence[Float[Tensor, " batch"]] = (),
     ) -> Assessment:
-        if costs:
-            raise InvalidInput("stop", "bellman", "confidence: a belief over functions does not value a query")
+        self.refuse_costs(costs)
         batch = len(state.context_BC)
         parts = []
         for begin in range(0, batch, CHUNK):
-            some = FunctionState(*(leaf[begin : begin + CHUNK] for leaf in state))
+            some = trees.select(state, torch.arange(batch)[begin : begin + CHUNK])
             draws = self.draw(some)
             answers = [self._recommend(draws, epsilon) for epsilon in epsilons]
             recommendation, confidence = (torch.stack(side, dim=1) for side in zip(*answers, strict=True))
@@ -378,6 +383,11 @@ class FunctionBelief(Belief):
         space, cell = self.query_space, 2 / (SIDE[self.query_space.dim] - 1)
         unit = self.lattice_GQ[best_B].float()
         return space.project(space.from_unit(unit + cell * (torch.rand(unit.shape, generator=rng) - 0.5)))
+
+    def predict(self, state: FunctionState, query: Float[Tensor, "batch query"]) -> Prediction:
+        mean, std = self.predict_moments(state, query)
+        none = torch.zeros(1, dtype=torch.bool)
+        return Prediction(none, torch.zeros(1), torch.zeros_like(mean), mean, std.clamp_min(1e-6).log())
 
     def sample_answers(self, state: FunctionState, n: int, rng: Generator) -> Float[Tensor, "batch draw answer"]:
         draws = self.draw(state)

@@ -10,7 +10,14 @@ from torch import Generator, Tensor
 
 from cicpe.beliefs.base import Assessment, Belief
 from cicpe.beliefs.network.network import Network, NetworkState
+from cicpe.beliefs.network.prediction import (
+    NetworkPredictor,
+    PredictionConfig,
+    PredictionHead,
+    prediction_config,
+)
 from cicpe.beliefs.network.query_rules import Actor
+from cicpe.beliefs.predictors import ObservationPredictor
 from cicpe.spaces import Space
 
 
@@ -33,6 +40,17 @@ class NetworkBelief(Belief):
     def answer_space(self) -> Space:
         return self.network.answer_space
 
+    @property
+    def cost_rule(self) -> str:
+        return "shaped" if self.shaped else "bellman"
+
+    def prediction_head(self) -> PredictionConfig:
+        return prediction_config(self.network)
+
+    def predictor(self, head: PredictionHead | None = None) -> ObservationPredictor:
+        assert head is not None, "a network predicts by a head that the alarm fits"
+        return NetworkPredictor(self.network, head)
+
     def begin(self, context: Float[Tensor, "batch context"]) -> NetworkState:
         with torch.no_grad():
             return self.network.begin(context)
@@ -42,13 +60,13 @@ class NetworkBelief(Belief):
         state: NetworkState,
         epsilons: Sequence[float],
         rng: Generator,
-        scale: float = 0.0,
+        query_spread: float = 0.0,
         costs: Sequence[Float[Tensor, " batch"]] = (),
     ) -> Assessment:
         network = self.network
         with torch.no_grad():
             belief = network.believe(state)
-            query = self.actor.propose(belief, rng, scale)
+            query = self.actor.propose(belief, rng, query_spread)
             n = len(query)
             confidence, stop_value, continue_value = [], [], torch.zeros(len(epsilons), len(costs), n)
             for e, epsilon in enumerate(epsilons):

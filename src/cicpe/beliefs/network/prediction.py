@@ -160,3 +160,8 @@ class NetworkPredictor(ObservationPredictor):
             surprise = self.head.predict(inputs).surprise(self.network.scaling.observation(observation))
             features = self.head.normalised(inputs.features)
         return surprise, features.reshape(len(query), -1, features.shape[-1])
+
+    def training_rows(
+        self, state: NetworkState, context: Tensor, query: Tensor, observation: Tensor
+    ) -> tuple[PredictionInputs, Tensor]:
+        return prediction_inputs(self.network, state, context, query), self.network.scaling.observation(observation)

@@ -255,11 +255,11 @@ def make_actor(
             assert network.actor is not None
             if network.actor.config.gaussian and query_space != answer_space:
                 why = "a Gaussian actor imitates the posterior, so both spaces must be one"
-                raise InvalidInput("actor", name, f"actor_kl = 0: {why}")
+                raise InvalidInput("actor", name, f"used with actor_kl = 0: {why}")
             return Learned(network, aim or Aim())
         case "ts" | "ttps":
             if query_space != answer_space:
                 why = "ts and ttps query plausible answers, so both spaces must be one"
-                raise InvalidInput("actor", name, f"{ANYWHERE}: {why}")
+                raise InvalidInput("actor", name, f"one of {ANYWHERE}: {why}")
             return Thompson(query_space) if name == "ts" else TopTwo(query_space)
-    raise InvalidInput("actor", name, f"ts, ttps, {ANYWHERE}")
+    raise InvalidInput("actor", name, f"one of ts, ttps, {ANYWHERE}")

@@ -12,7 +12,7 @@ from functools import cached_property
 from typing import NamedTuple, final
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from pydantic import Field
 from torch import Generator, Tensor
 
@@ -20,6 +20,7 @@ from cicpe import trees
 from cicpe.beliefs.base import Assessment, Belief
 from cicpe.beliefs.lookahead import QueryRule, candidate_queries, score_queries
 from cicpe.beliefs.particles.likelihood import LearnedLikelihood
+from cicpe.beliefs.particles.prediction import simulate_prediction
 from cicpe.beliefs.particles.recommendation import View, recommend, weighted_std
 from cicpe.beliefs.particles.smc import (
     IMPOSSIBLE,
@@ -28,12 +29,14 @@ from cicpe.beliefs.particles.smc import (
     combinations,
     effective_size,
     latest_log_likelihood,
+    log_priors,
     merge,
     replace_episodes,
     resample,
     temper_and_move,
     weights,
 )
+from cicpe.beliefs.predictors import Prediction, two_values
 from cicpe.config import Config
 from cicpe.errors import InvalidInput
 from cicpe.problems import Problem, Task
@@ -115,6 +118,16 @@ class ParticleBelief(Belief):
     def answer_space(self) -> Space:
         return self.problem.answer_space
 
+    def predict(self, state: ParticleState, query: Float[Tensor, "batch query"]) -> Prediction:
+        return simulate_prediction(self, state, query)
+
+    @cached_property
+    def observed_values(self) -> tuple[Bool[Tensor, " observation"], Float[Tensor, " observation"]]:
+        """Which entries of an observation take two values, and what lies between the two."""
+        problem, rng = self.problem, torch.Generator().manual_seed(0)
+        seen = problem.observe(problem.sample(512, rng), problem.query_space.sample(512, rng), rng)
+        return two_values(torch.as_tensor(seen, dtype=torch.float32).reshape(512, -1))
+
     def sample_answers(self, state: ParticleState, n: int, rng: Generator) -> Float[Tensor, "batch draw answer"]:
         view = self._view(state.cloud)
         chosen = resample(view.weight_BN.clamp_min(1e-30).log(), n, rng)
@@ -142,7 +155,7 @@ class ParticleBelief(Belief):
             centre_P=space.from_unit(torch.zeros_like(half)),
             half_P=half,
             prior=prior,
-            log_prior=problem.log_prior,
+            log_prior=None if type(problem).log_prior is Problem.log_prior else problem.log_prior,
             task=problem.from_parameters,
             log_likelihood=self.learned or problem.log_likelihood,
             broadcasts=self.learned is None and self.problem.broadcasts,
@@ -154,13 +167,13 @@ class ParticleBelief(Belief):
         n, model = max(self.config.prior_particles, self.config.particles), self.model
         with torch.no_grad():
             unit = model.prior(n, torch.Generator().manual_seed(self.config.seed)).T.contiguous().T
-            return unit, model.log_prior(unit * model.half_P + model.centre_P)
+            return unit, log_priors(model, unit.T[:, None])[0]
 
     def begin(self, context: Float[Tensor, "batch context"]) -> ParticleState:
         batch = len(context)
         query = torch.zeros(batch, 0, self.problem.query_space.dim)
         observation = torch.zeros(batch, 0, self.problem.observation_dim)
-        zeros = torch.zeros(batch, len(self.prior_draws[0]))
+        zeros = torch.zeros(batch, len(self.prior_draws[0]), dtype=torch.float64)
         return ParticleState(self._fresh(context, query, observation, zeros), zeros)
 
     def _fresh(
@@ -168,15 +181,15 @@ class ParticleBelief(Belief):
     ) -> ParticleCloud:
         """The prior's draws, weighted by a history."""
         unit, log_prior = self.prior_draws
-        batch, n = log_draws_BM.shape
-        ones = torch.ones(batch)
+        batch = len(log_draws_BM)
+        ones = torch.ones(batch, dtype=torch.float64)
         return ParticleCloud(
             unit_BNP=unit.expand(batch, -1, -1),
             log_prior_BN=log_prior.expand(batch, -1),
-            log_settled_BN=torch.zeros(batch, n),
+            log_settled_BN=torch.zeros_like(log_draws_BM),
             log_pending_BN=log_draws_BM,
             settled_B=torch.zeros(batch, dtype=torch.long),
-            log_evidence_B=torch.zeros(batch),
+            log_evidence_B=torch.zeros_like(ones),
             scale_B=ones,
             acceptance_B=ones,
             distinct_B=ones,
@@ -242,11 +255,10 @@ class ParticleBelief(Belief):
         state: ParticleState,
         epsilons: Sequence[float],
         rng: Generator,
-        scale: float = 0.0,
+        query_spread: float = 0.0,
         costs: Sequence[Float[Tensor, " batch"]] = (),
     ) -> Assessment:
-        if costs:
-            raise InvalidInput("stop", "bellman", "confidence: particles do not value a query")
+        self.refuse_costs(costs)
         with torch.no_grad():
             view = self._view(state.cloud)
             parts = [self._looked(some, epsilons, rng) for some in _portions(view, EPISODES)]
@@ -265,16 +277,18 @@ class ParticleBelief(Belief):
 
     def _view(self, cloud: ParticleCloud) -> View:
         """``particles`` weighted particles with their targets, whatever the size of the cloud."""
-        unit, weight = cloud.unit_BNP, weights(cloud)
-        n = self.config.particles
+        unit, n = cloud.unit_BNP, self.config.particles
         if unit.shape[1] > n:
             rng = torch.Generator().manual_seed(self.config.seed)
             ancestor = resample(cloud.log_pending_BN, n, rng)
             unit = unit.gather(1, ancestor[..., None].expand(-1, -1, unit.shape[-1]))
-            weight = torch.full(unit.shape[:2], 1 / n)
-        context = cloud.context_BC.repeat_interleave(n, dim=0)
-        target = self.problem.target(self.task(unit.flatten(0, 1), context))
-        return View(unit, weight, target.reshape(len(unit), n, -1), cloud.context_BC)
+            weight = torch.full(unit.shape[:2], 1 / n, dtype=torch.float64)
+        else:
+            weight = weights(cloud)
+        # One episode at a time, so that a target does not depend on the batch, whatever the problem does.
+        each = zip(unit, cloud.context_BC, strict=True)
+        target = [self.problem.target(self.task(one, context.expand(n, -1))).reshape(n, -1) for one, context in each]
+        return View(unit, weight, torch.stack(target), cloud.context_BC)
 
     def _query(self, view: View, recommendation: Tensor, rng: Generator) -> Tensor:
         config = self.config

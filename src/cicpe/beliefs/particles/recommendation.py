@@ -1,4 +1,8 @@
-"""The answer that succeeds on the largest share of particles, and that share: a recommendation and its confidence."""
+"""The answer that succeeds on the largest share of particles, and that share: a recommendation and its confidence.
+
+Masses are sums of weights in double precision, rounded to a grid far above their rounding errors: answers that
+succeed on as many particles are equal, and the first of them is taken, whatever else is in the batch.
+"""
 
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
@@ -9,6 +13,11 @@ from torch import Tensor
 
 from cicpe.problems import Problem, Task
 from cicpe.spaces import Box
+
+GRID = 2.0**40
+"""Masses are whole multiples of one over this."""
+BEST = 4
+"""Answers that mean shift goes on from."""
 
 
 class View(NamedTuple):
@@ -26,7 +35,7 @@ def recommend(
     """For each epsilon, the answer with the largest mass of particles within it, and that mass, by mean shift."""
     n = view.target_BNX.shape[1]
     first = torch.linspace(0, n - 1, min(n, 32)).long()
-    mean_B1X = problem.answer_space.project((view.weight_BN[..., None] * view.target_BNX).sum(dim=1, keepdim=True))
+    mean_B1X = problem.answer_space.project(_mean(view.weight_BN[:, None], view.target_BNX))
     answer_BKX = torch.cat([mean_B1X, view.target_BNX[:, first]], dim=1)
     loss_BKN = _loss(problem, view, answer_BKX, task)
     found = {epsilon: _best(problem, view, epsilon, task, answer_BKX, loss_BKN) for epsilon in set(epsilons)}
@@ -43,33 +52,46 @@ def _best(
     loss_BKN: Tensor,
 ) -> tuple[Float[Tensor, "batch answer"], Float[Tensor, " batch"]]:
     """The best answer that mean shift comes to from some answers, whose losses are known."""
-    weight_BN1 = view.weight_BN[..., None]
     hits_BKN = _within(loss_BKN, epsilon)
+    mass_BK = _mass(hits_BKN, view.weight_BN)
     for _ in range(3):
-        best = (hits_BKN @ weight_BN1)[..., 0].topk(4, dim=1).indices[..., None]
-        old, hits_old = (at.gather(1, best.expand(-1, -1, at.shape[-1])) for at in (answer_BKX, hits_BKN))
-        weight = hits_old * view.weight_BN[:, None]
-        total = weight.sum(dim=-1, keepdim=True)
-        shifted = problem.answer_space.project(weight @ view.target_BNX / total.clamp_min(1e-12))
-        shifted = torch.where(total > 1e-12, shifted, old)
-        answer_BKX = torch.cat([old, shifted], dim=1)
-        hits_BKN = torch.cat([hits_old, _within(_loss(problem, view, shifted, task), epsilon)], dim=1)
-    confidence, best = (hits_BKN @ weight_BN1)[..., 0].max(dim=1)
-    return answer_BKX[torch.arange(len(best)), best], confidence.clamp(0, 1)
+        # Stable: of answers with the same mass the first ones.
+        best_BK = mass_BK.sort(dim=1, descending=True, stable=True).indices[:, :BEST]
+        old, hits_old = (at.gather(1, best_BK[..., None].expand(-1, -1, at.shape[-1])) for at in (answer_BKX, hits_BKN))
+        mass_old = mass_BK.gather(1, best_BK)
+        shifted = problem.answer_space.project(_mean(hits_old * view.weight_BN[:, None], view.target_BNX))
+        shifted = torch.where(mass_old[..., None] > 0, shifted, old)
+        hits = _within(_loss(problem, view, shifted, task), epsilon)
+        answer_BKX, hits_BKN = torch.cat([old, shifted], dim=1), torch.cat([hits_old, hits], dim=1)
+        mass_BK = torch.cat([mass_old, _mass(hits, view.weight_BN)], dim=1)
+    confidence, best = mass_BK.max(dim=1)
+    return answer_BKX[torch.arange(len(best)), best], confidence.clamp(0, 1).float()
+
+
+def _mass(hits_BKN: Tensor, weight_BN: Tensor) -> Float[Tensor, "batch answer"]:
+    """The weight of what is hit, rounded so that equal masses are equal."""
+    mass_BK: Tensor = (hits_BKN @ weight_BN[..., None])[..., 0]
+    return mass_BK.mul_(GRID).round_().div_(GRID)
+
+
+def _mean(weight_BKN: Tensor, target_BNX: Tensor) -> Float[Tensor, "batch answer dim"]:
+    """Weighted means of the target, of weights in double precision that need not add up to one."""
+    total_BK1 = weight_BKN.sum(dim=-1, keepdim=True).clamp_min(1e-12)
+    return (weight_BKN @ target_BNX.double() / total_BK1).float()
 
 
 def weighted_std(
     weight_BN: Float[Tensor, "batch particle"], target_BNX: Float[Tensor, "batch particle answer"]
 ) -> Float[Tensor, "batch answer"]:
     """The standard deviation of the target over weighted particles (or functions)."""
-    weight_BN1 = weight_BN[..., None]
+    weight_BN1 = weight_BN[..., None].float()
     mean = (weight_BN1 * target_BNX).sum(dim=1, keepdim=True)
     return (weight_BN1 * (target_BNX - mean).square()).sum(dim=1).clamp_min(0).sqrt()
 
 
 def _within(loss: Tensor, epsilon: float) -> Tensor:
-    """One where the loss is at most epsilon, else zero."""
-    return torch.le(loss, epsilon, out=torch.empty_like(loss))
+    """One where the loss is at most epsilon, else zero, in double precision."""
+    return torch.le(loss, epsilon, out=torch.empty_like(loss, dtype=torch.float64))
 
 
 def _loss(
@@ -77,12 +99,13 @@ def _loss(
 ) -> Float[Tensor, "batch answer particle"]:
     """The loss of each answer on each particle."""
     if not problem.has_distance_loss:
-        batch, many = answer_BKX.shape[:2]
-        n, p = view.unit_BNP.shape[1:]
-        unit = view.unit_BNP[:, None].expand(-1, many, -1, -1).reshape(-1, p)
-        context = view.context_BC.repeat_interleave(many * n, dim=0)
-        answer = answer_BKX[:, :, None].expand(-1, -1, n, -1).flatten(0, 2)
-        return problem.loss(task(unit, context), answer).view(batch, many, n)
+        many, n = answer_BKX.shape[1], view.unit_BNP.shape[1]
+
+        def of_episode(unit_NP: Tensor, context_C: Tensor, answer_KX: Tensor) -> Tensor:
+            unit, answer = unit_NP.repeat(many, 1), answer_KX.repeat_interleave(n, dim=0)
+            return problem.loss(task(unit, context_C.expand(len(unit), -1)), answer).view(many, n)
+
+        return torch.stack(list(map(of_episode, view.unit_BNP, view.context_BC, answer_BKX)))
     if isinstance(problem.answer_space, Box):
         # The box's own distance, without every difference in memory.
         return torch.cdist(answer_BKX, view.target_BNX, compute_mode="donot_use_mm_for_euclid_dist")

@@ -10,8 +10,19 @@ above a floor, and after each the particles are resampled and moved by Metropoli
 invariant. Moves go along differences of other particles (differential evolution: they follow thin,
 curved and many-moded posteriors), at random with the particles' covariance, and to fresh prior draws.
 
-Random numbers are drawn for the particles of one episode and shared by all episodes. An episode's
-cloud therefore depends on its own history and the seed alone, whatever else is in the batch.
+Random numbers are drawn for the particles of one episode and shared by all episodes, and an episode's
+cloud depends on its own history and the seed alone, whatever else is in the batch. One accepted move more
+or less changes every particle a few moves later, so this has to hold to the last digit:
+
+* No matrix product over the batch in single precision precedes a decision: its kernel, and with it the last
+  digit, depends on how many episodes there are. Sums over parameters and steps are written out in order.
+* What precedes a decision (sums of log-likelihoods, weights, effective sizes, powers, evidence, gains) is in
+  double precision, where the order of a sum that we do not control hardly ever changes a decision.
+* A problem's likelihood is asked in calls whose shape does not depend on the batch: one episode per call, or
+  where it broadcasts, and is therefore done entry by entry, whole vectors of particles per episode.
+
+What a problem computes in single precision differs between processors in the last digit. There a cloud is
+another draw from the same distribution, not the same cloud.
 
 Shape suffixes: B episodes, N particles, P parameters, T steps, Q query, Y observation, C context.
 Parameters are in unit coordinates, [-1, 1], throughout.
@@ -29,8 +40,10 @@ from torch import Generator, Tensor
 
 from cicpe import trees
 
-ROWS = 1 << 15
-"""How many tasks a likelihood is asked about at once: what fits a cache. Four times as many where it broadcasts."""
+ROWS = 1 << 17
+"""How many log-likelihoods are worked on at once, or those of one episode: what fits a cache."""
+VECTOR = 64
+"""Entries that any processor works on at once divide this; functions of the rest of a row may be rounded otherwise."""
 IMPOSSIBLE = -1e30
 """The log-likelihood of what cannot be: finite, so that differences and powers of it are numbers."""
 
@@ -46,17 +59,13 @@ class SMCTarget(NamedTuple):
     """Parameters are ``centre + half * unit``; all below but ``prior`` is about parameters, not unit coordinates."""
     prior: Callable[[int, Generator], Tensor]
     """n draws of the parameters, in unit coordinates."""
-    log_prior: Callable[[Tensor], Tensor]
-    """Log density of the prior, up to a constant: n x P -> n."""
+    log_prior: Callable[[Tensor], Tensor] | None
+    """Log density of the prior, up to a constant: n x P -> n. None where it is uniform."""
     task: Callable[[Tensor, Tensor], Any]
     """Tasks from parameters, n x P, and context, n x C."""
     log_likelihood: LogLikelihood
     broadcasts: bool
     """Whether ``task`` and ``log_likelihood`` take any leading dimensions that broadcast in the place of n."""
-
-    @property
-    def rows(self) -> int:
-        return 4 * ROWS if self.broadcasts else ROWS
 
 
 class ParticleCloud(NamedTuple):
@@ -84,13 +93,13 @@ class ParticleCloud(NamedTuple):
 
 
 def weights(cloud: ParticleCloud) -> Float[Tensor, "batch particle"]:
-    """Normalised weights of the particles."""
-    return torch.softmax(cloud.log_pending_BN, dim=-1)
+    """Normalised weights of the particles, in double precision."""
+    return torch.softmax(cloud.log_pending_BN.double(), dim=-1)
 
 
 def effective_size(log_weight_BN: Float[Tensor, "batch particle"]) -> Float[Tensor, " batch"]:
     """(sum w)^2 / sum w^2, between 1 and the number of particles."""
-    weight_BN = torch.exp(log_weight_BN - log_weight_BN.amax(dim=-1, keepdim=True))
+    weight_BN = torch.exp(log_weight_BN.double() - log_weight_BN.amax(dim=-1, keepdim=True))
     length_B: Tensor = torch.linalg.vector_norm(weight_BN, dim=-1)
     return (weight_BN.sum(dim=-1) / length_B).square()
 
@@ -99,7 +108,7 @@ def tempering_step(
     log_weight_BN: Float[Tensor, "batch particle"], left_B: Float[Tensor, " batch"], floor: float
 ) -> Float[Tensor, " batch"]:
     """The largest power of the weights, up to ``left_B``, that keeps the effective size at ``floor``: by bisection."""
-    relative_BN = log_weight_BN - log_weight_BN.amax(dim=-1, keepdim=True)
+    relative_BN, left_B = (log_weight_BN - log_weight_BN.amax(dim=-1, keepdim=True)).double(), left_B.double()
 
     def holds(power_B: Tensor) -> Tensor:
         weight_BN = (relative_BN * power_B[:, None]).exp_()
@@ -130,25 +139,58 @@ def log_likelihoods(
     model: SMCTarget, unit_PBN: Float[Tensor, "parameter batch particle"], cloud: ParticleCloud, first: int = 0
 ) -> Float[Tensor, "2 batch particle"]:
     """Log-likelihoods of the settled and of the pending observations, from observation ``first`` on."""
-    (batch, end, _), n = cloud.query_BTQ.shape, unit_PBN.shape[-1]
-    parameter = torch.addcmul(model.centre_P[:, None, None], unit_PBN, model.half_P[:, None, None]).permute(1, 2, 0)
-    parameter, context, query, observation = combinations(
-        (batch, end - first, n),
-        not model.broadcasts,
+    value_BTN = _values(model, unit_PBN, cloud, first)
+    steps = torch.arange(first, cloud.query_BTQ.shape[1])
+    is_settled_TB = steps[:, None] < cloud.settled_B
+    kind_T2B = torch.stack([is_settled_TB, ~is_settled_TB], dim=1).double()
+    found_2BN = _sums(kind_T2B, value_BTN)
+    if not bool(found_2BN.isfinite().all()):
+        # Zero times infinity is NaN, and what is impossible at a settled step may be likely at the others.
+        value_BTN = value_BTN.nan_to_num(nan=IMPOSSIBLE, posinf=-IMPOSSIBLE, neginf=IMPOSSIBLE)
+        found_2BN = _sums(kind_T2B, value_BTN).clamp(IMPOSSIBLE, -IMPOSSIBLE)
+    return found_2BN
+
+
+def _sums(kind_T2B: Tensor, value_BTN: Tensor) -> Float[Tensor, "2 batch particle"]:
+    """Sums over the steps of each kind, in their order and in double precision."""
+    found_2BN = torch.zeros(2, len(value_BTN), value_BTN.shape[-1], dtype=torch.float64)
+    for kind_2B, value_BN in zip(kind_T2B, value_BTN.unbind(dim=1), strict=True):
+        found_2BN.addcmul_(kind_2B[..., None], value_BN.double())
+    return found_2BN
+
+
+def _values(
+    model: SMCTarget, unit_PBN: Tensor, cloud: ParticleCloud, first: int
+) -> Float[Tensor, "batch step particle"]:
+    """The log-likelihood of each observation from ``first`` on, by calls whose shape does not depend on the batch."""
+    n, steps = unit_PBN.shape[-1], cloud.query_BTQ.shape[1] - first
+    if model.broadcasts and n % VECTOR:
+        unit_PBN = torch.cat([unit_PBN, unit_PBN[..., -1:].expand(-1, -1, -n % VECTOR)], dim=-1)
+    parameter = (unit_PBN * model.half_P[:, None, None] + model.centre_P[:, None, None]).permute(1, 2, 0)
+    parts = (
         parameter[:, None],
         cloud.context_BC[:, None, None],
         cloud.query_BTQ[:, first:, None],
         cloud.observation_BTY[:, first:, None],
     )
-    value_BTN = model.log_likelihood(model.task(parameter, context), query, observation).view(batch, end - first, n)
-    is_settled_BT = torch.arange(first, end) < cloud.settled_B[:, None]
-    kind_B2T = torch.stack([is_settled_BT, ~is_settled_BT], dim=1).float()
-    found_B2N = kind_B2T @ value_BTN
-    if not bool(found_B2N.isfinite().all()):
-        # Zero times infinity is NaN, and what is impossible at a settled step may be likely at the others.
-        value_BTN = value_BTN.nan_to_num(nan=IMPOSSIBLE, posinf=-IMPOSSIBLE, neginf=IMPOSSIBLE)
-        found_B2N = (kind_B2T @ value_BTN).clamp(IMPOSSIBLE, -IMPOSSIBLE)
-    return found_B2N.transpose(0, 1)
+
+    def ask(shape: tuple[int, ...], *parts: Tensor) -> Tensor:
+        parameter, context, query, observation = combinations(shape, not model.broadcasts, *parts)
+        return model.log_likelihood(model.task(parameter, context), query, observation)
+
+    if model.broadcasts:
+        return ask((), *parts)[..., :n]
+    return torch.stack([ask((steps, n), *(part[b] for part in parts)).view(steps, n) for b in range(len(parameter))])
+
+
+def log_priors(
+    model: SMCTarget, unit_PBN: Float[Tensor, "parameter batch particle"]
+) -> Float[Tensor, "batch particle"]:
+    """Log density of the prior, up to a constant, one episode per call."""
+    if model.log_prior is None:
+        return torch.zeros(unit_PBN.shape[1:], dtype=torch.float64)
+    each = (model.log_prior(unit_PN.T * model.half_P + model.centre_P) for unit_PN in unit_PBN.unbind(dim=1))
+    return torch.stack([log_prior_N.double() for log_prior_N in each])
 
 
 def combinations(shape: tuple[int, ...], as_rows: bool, *parts: Tensor) -> Sequence[Tensor]:
@@ -161,7 +203,7 @@ def latest_log_likelihood(
 ) -> Float[Tensor, "batch particle"]:
     """Log-likelihood of the latest observation, which is not settled yet."""
     latest = cloud.query_BTQ.shape[1] - 1
-    parts = portions(cloud, model.rows // unit_PBN.shape[-1])
+    parts = portions(cloud, ROWS // unit_PBN.shape[-1])
     return torch.cat([log_likelihoods(model, unit_PBN[:, some], part, latest)[1] for some, part in parts])
 
 
@@ -228,42 +270,53 @@ def draw_move(model: SMCTarget, n: int, global_share: float, rng: Generator) -> 
         moved_PN=moved_PN.contiguous(),
         fresh=fresh,
         prior_PF=model.prior(n, rng)[fresh].T,
-        log_uniform=torch.rand(n, generator=rng).log(),
+        log_uniform=torch.rand(n, generator=rng).double().log(),
     )
 
 
 def _candidates(unit_PBN: Tensor, root_PBP: Tensor, scale_B: Tensor, draws: MoveDraws) -> Tensor:
     """One proposed move a particle."""
     one, two = (unit_PBN.gather(2, index.expand_as(unit_PBN)) for index in (draws.one, draws.two))
-    step_PBN = one.sub_(two).mul_(torch.addcmul(draws.jump, scale_B[:, None], draws.along))
-    step_PBN.addcmul_(root_PBP @ draws.noise_PN, scale_B[:, None] * draws.walk).mul_(draws.moved_PN[:, None])
+    scale_B1 = scale_B.float()[:, None]
+    step_PBN = one.sub_(two).mul_(scale_B1 * draws.along + draws.jump)
+    walk_PBN = torch.zeros_like(unit_PBN)
+    for p, noise_N in enumerate(draws.noise_PN):
+        walk_PBN[p:].addcmul_(root_PBP[p:, :, p, None], noise_N)
+    step_PBN.add_(walk_PBN.mul_(scale_B1 * draws.walk)).mul_(draws.moved_PN[:, None])
     proposed_PBN = reflect(step_PBN.add_(unit_PBN))
     proposed_PBN[:, :, draws.fresh] = draws.prior_PF[:, None]
     return proposed_PBN
 
 
-def move(model: SMCTarget, cloud: ParticleCloud, phi_B: Tensor, draws: Sequence[MoveDraws]) -> ParticleCloud:
-    """Metropolis moves of every particle, with the pending likelihood at power ``phi_B``."""
-    batch, n, p = cloud.unit_BNP.shape
-    unit_PBN = cloud.unit_BNP.permute(2, 0, 1).clone(memory_format=torch.contiguous_format)
+def _root(unit_PBN: Tensor) -> Float[Tensor, "parameter batch parameter"]:
+    """The Cholesky root of each episode's covariance, rounded to single precision."""
     centred_PBN = unit_PBN.double()  # a nearly flat cloud has no Cholesky root in single precision
     centred_PBN -= centred_PBN.mean(dim=-1, keepdim=True)
-    covariance = torch.einsum("pbn,qbn->bpq", centred_PBN, centred_PBN) / n
+    covariance = torch.einsum("pbn,qbn->bpq", centred_PBN, centred_PBN) / unit_PBN.shape[-1]
     ridge = 1e-6 * covariance.diagonal(dim1=-2, dim2=-1).mean(dim=-1) + 1e-14
-    root_PBP = torch.linalg.cholesky(covariance + ridge[:, None, None] * torch.eye(p)).float().transpose(0, 1)
+    root_BPP: Tensor = torch.linalg.cholesky(covariance + ridge[:, None, None] * torch.eye(len(unit_PBN)))
+    return root_BPP.float().transpose(0, 1)
+
+
+def move(model: SMCTarget, cloud: ParticleCloud, phi_B: Tensor, draws: Sequence[MoveDraws]) -> ParticleCloud:
+    """Metropolis moves of every particle, with the pending likelihood at power ``phi_B``."""
+    batch = len(cloud.unit_BNP)
+    unit_PBN = cloud.unit_BNP.permute(2, 0, 1).clone(memory_format=torch.contiguous_format)
+    root_PBP = _root(unit_PBN)
     prior, log_2BN = cloud.log_prior_BN.clone(), torch.stack([cloud.log_settled_BN, cloud.log_pending_BN])
-    power_2B1 = torch.stack([torch.ones(batch), phi_B])[..., None]
-    scale_B, accepted_B = cloud.scale_B, torch.zeros(batch)
+    scale_B, accepted_B = cloud.scale_B, torch.zeros(batch, dtype=torch.float64)
     for one in draws:
         proposed_PBN = _candidates(unit_PBN, root_PBP, scale_B, one)
-        new_prior = model.log_prior(proposed_PBN.view(p, -1).T * model.half_P + model.centre_P).view(batch, n)
+        new_prior = log_priors(model, proposed_PBN)
         new_2BN = log_likelihoods(model, proposed_PBN, cloud)
-        gain = ((new_2BN - log_2BN) * power_2B1).sum(dim=0)
-        gain = gain + torch.where(one.fresh, 0.0, new_prior - prior)  # a draw from the prior has paid for it
+        settled_BN, pending_BN = new_2BN - log_2BN
+        gain = pending_BN.mul_(phi_B[:, None]).add_(settled_BN)
+        if model.log_prior is not None:
+            gain += torch.where(one.fresh, 0.0, new_prior - prior)  # a draw from the prior has paid for it
         accept = one.log_uniform < gain
         for old, new in ((unit_PBN, proposed_PBN), (prior, new_prior), (log_2BN, new_2BN)):
             torch.where(accept, new, old, out=old)
-        rate = (accept & ~one.fresh).sum(dim=-1) / (~one.fresh).sum()
+        rate = (accept & ~one.fresh).sum(dim=-1) / (~one.fresh).sum().double()
         accepted_B = accepted_B + rate / len(draws)
         scale_B = (scale_B * torch.exp(rate - 0.25)).clamp(1e-3, 2.0)
     return cloud._replace(
@@ -301,7 +354,7 @@ def temper_and_move(
         most: The most powers; the last goes all the way, however degenerate.
         seed: Seed of this cloud's moves.
     """
-    phi_B = torch.zeros(len(cloud.unit_BNP))
+    phi_B = torch.zeros(len(cloud.unit_BNP), dtype=torch.float64)
     active = torch.arange(len(phi_B))
     done: ParticleCloud | None = None
     live = cloud
@@ -314,7 +367,7 @@ def temper_and_move(
         live = _at(live, resample(log_weight, n, rng))._replace(log_evidence_B=live.log_evidence_B + gain_B)
         phi_B = torch.where(delta_B >= left_B, 1.0, phi_B + delta_B)
         draws = [draw_move(model, n, global_share, rng) for _ in range(moves)]
-        parts = portions(live, model.rows // (n * live.query_BTQ.shape[1]))
+        parts = portions(live, ROWS // (n * live.query_BTQ.shape[1]))
         live = trees.concatenate([move(model, part, phi_B[some], draws) for some, part in parts])
         done = live if done is None else replace_episodes(done, active, live)
         rest = phi_B < 1

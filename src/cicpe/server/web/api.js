@@ -31,7 +31,9 @@ async function request(method, path, body, key) {
   return content;
 }
 
-const campaign = (name, rest = "") => `campaigns/${encodeURIComponent(name)}${rest}`;
+// A name is said to be one: the first letters of another campaign's id may look the same.
+const reference = (name) => (/^(name:|id:|[0-9a-f]{32}$)/i.test(name) ? name : `name:${name}`);
+const campaign = (name, rest = "") => `campaigns/${encodeURIComponent(reference(name))}${rest}`;
 
 export const api = {
   models: () => request("GET", "models"),

@@ -1,16 +1,16 @@
 """The interface of a store, its records and its errors."""
 
-import re
 from collections.abc import Mapping, Sequence
-from typing import Literal, Protocol, final
+from typing import Protocol, final
 
 from pydantic import BaseModel, ConfigDict
 
 from cicpe.errors import CicpeError, InvalidInput, SessionError
 from cicpe.sessions.events import Event, in_words
+from cicpe.sessions.texts import check_text
 
-StopName = Literal["confidence", "bellman", "shaped"]
-NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+StopName = str
+"""A rule of ``cicpe.agents.stop_rules``, by name; the model refuses one that it does not know."""
 KEY_LENGTH = 200
 
 
@@ -92,10 +92,13 @@ class Store(Protocol):
         """Every campaign, oldest first."""
 
     def find(self, campaign: str) -> CampaignRecord:
-        """A campaign by its name, its id, or the beginning of its id (four letters or more)."""
+        """The campaign that a person means: a name, an id, or its first letters (see ``references.py``)."""
+
+    def get(self, campaign_id: str) -> CampaignRecord:
+        """A campaign by its whole id, and by nothing else: what a program remembers."""
 
     def events(self, campaign_id: str, since: int = 0) -> list[StoredEvent]:
-        """The log from a position on."""
+        """The log from a position on, whole: a missing entry is a StoreError."""
 
     def keyed(self, campaign_id: str, key: str) -> StoredEvent | None:
         """The event that was sent with a key."""
@@ -110,15 +113,8 @@ class Store(Protocol):
         """Lets go of its connections."""
 
 
-def check_name(name: str) -> str:
-    """A campaign's name: what can be typed without quotes."""
-    if not NAME.fullmatch(name):
-        raise InvalidInput("name", name, "1 to 64 letters, digits, dots, dashes or underscores, no dash or dot first")
-    return name
-
-
 def check_key(key: str | None) -> str | None:
     """An idempotency key."""
-    if key is not None and not 1 <= len(key) <= KEY_LENGTH:
+    if key is not None and not key:
         raise InvalidInput("key", key, f"1 to {KEY_LENGTH} letters")
-    return key
+    return None if key is None else check_text("key", key, KEY_LENGTH)

@@ -2,9 +2,14 @@
 
 import os
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from cicpe.errors import InvalidInput
+from cicpe.sessions.stores.addresses import shown
 from cicpe.sessions.stores.base import Store, StoreError
+
+if TYPE_CHECKING:
+    from cicpe.sessions.stores.sql import SqlStore
 
 POSTGRES = ("postgresql", "postgres", "postgresql+psycopg")
 
@@ -18,7 +23,22 @@ def default_store() -> str:
     return str(Path(home).expanduser() / "cicpe" / "campaigns.db")
 
 
-def open_store(place: str | Path | None = None) -> Store:
+def open_existing(place: str | Path | None = None) -> "SqlStore":
+    """The store at a place where there is one: nothing is made."""
+    from cicpe.sessions.stores.sql import SqlStore
+
+    text = str(place) if place is not None else default_store()
+    kind, address, rest = text.partition("://")
+    if not address or kind == "sqlite":
+        file = Path(rest.removeprefix("/") if address else text).expanduser()
+        if not file.is_file() or not file.stat().st_size:
+            raise InvalidInput("store", shown(text), "a store that is there")
+    store = open_store(place, make=False)
+    assert isinstance(store, SqlStore)
+    return store
+
+
+def open_store(place: str | Path | None = None, *, make: bool = True) -> Store:
     """The store at a file, a ``sqlite:///FILE`` or a ``postgresql://...`` address; its tables are made if missing."""
     text = str(place) if place is not None else default_store()
     kind, address, rest = text.partition("://")
@@ -26,12 +46,12 @@ def open_store(place: str | Path | None = None) -> Store:
         if not address or kind == "sqlite":
             from cicpe.sessions.stores.sqlite import open_sqlite
 
-            return open_sqlite(Path(rest.removeprefix("/") if address else text).expanduser())
+            return open_sqlite(Path(rest.removeprefix("/") if address else text).expanduser(), make)
         if kind in POSTGRES:
             from cicpe.sessions.stores.postgres import open_postgres
 
-            return open_postgres(f"postgresql+psycopg://{rest}")
+            return open_postgres(f"postgresql+psycopg://{rest}", make)
     except ModuleNotFoundError as error:
         extra = "postgres" if error.name and error.name.startswith("psycopg") else "store"
         raise StoreError(f"{error.name} is missing: install it with  pip install 'cicpe[{extra}]'") from None
-    raise InvalidInput("store", text, "a file, sqlite:///FILE, or postgresql://USER@HOST/DATABASE")
+    raise InvalidInput("store", shown(text), "a file, sqlite:///FILE, or postgresql://USER@HOST/DATABASE")

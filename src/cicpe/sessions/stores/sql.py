@@ -1,11 +1,12 @@
 """A store in any database that SQLAlchemy and the two tables of ``schema.py`` work on."""
 
+import json
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, final
+from typing import Any, NamedTuple, final
 
 import sqlalchemy as sa
 from pydantic import ValidationError
@@ -14,6 +15,7 @@ from sqlalchemy.exc import IntegrityError, SQLAlchemyError
 
 from cicpe.errors import InvalidInput
 from cicpe.sessions.events import Event, read_event
+from cicpe.sessions.stores.addresses import shown, without_secrets
 from cicpe.sessions.stores.base import (
     CampaignRecord,
     Conflict,
@@ -21,16 +23,24 @@ from cicpe.sessions.stores.base import (
     StoredEvent,
     StoreError,
     check_key,
-    check_name,
 )
+from cicpe.sessions.stores.references import Reference, check_name, read_reference
 from cicpe.sessions.stores.schema import HEAD, VERSION_TABLE, campaigns, events
+from cicpe.sessions.texts import check_text, shown_text
 
 WRITES = "cicpe_writes"
 """The execution option of a transaction that will write: SQLite takes its lock at once."""
 SCHEMA_LOCK = 0x63696370
 """Number of the PostgreSQL advisory lock under which the tables are made."""
-SHORTEST = 4
-"""Letters of an id that may stand for it."""
+MOST_MODEL = 4096
+"""Letters of the reference to a model: as long as a path may be."""
+
+
+class StoredCampaign(NamedTuple):
+    """A campaign and its whole log."""
+
+    record: CampaignRecord
+    events: tuple[StoredEvent, ...]
 
 
 @final
@@ -38,11 +48,20 @@ class SqlStore:
     """Campaigns in two tables. See ``Store`` for what it promises."""
 
     def __init__(
-        self, engine: Engine, place: str, turn: Callable[[], AbstractContextManager[None]] = nullcontext
+        self,
+        engine: Engine,
+        place: str,
+        turn: Callable[[], AbstractContextManager[None]] = nullcontext,
+        file: Path | None = None,
+        make: bool = True,
     ) -> None:
-        """``turn`` is held around every transaction that writes."""
-        self.engine, self.place, self._turn = engine, place, turn
-        self._upgrade()
+        """Opens a store, whose tables are made if missing and ``make`` says so.
+
+        ``turn`` is held around every transaction that writes. Of ``place``, no secret is ever shown.
+        """
+        self.engine, self.place, self.file, self._turn = engine, shown(place), file, turn
+        self._address = place
+        self._upgrade(make)
 
     def create(
         self,
@@ -60,13 +79,13 @@ class SqlStore:
         record = CampaignRecord(
             id=uuid.uuid4().hex,
             name=check_name(name),
-            model=model,
+            model=check_text("model", model, MOST_MODEL),
             model_sha256=model_sha256,
             epsilon=epsilon,
             delta=delta,
             seed=seed,
             stop=stop,
-            context=dict(context or {}),
+            context={check_text("context", name): value for name, value in (context or {}).items()},
             created=_now(),
             version=len(events),
         )
@@ -85,20 +104,25 @@ class SqlStore:
         return [self._record(row) for row in rows]
 
     def find(self, campaign: str) -> CampaignRecord:
-        fits = (campaigns.c.name == campaign) | (campaigns.c.id == campaign)
-        if len(campaign) >= SHORTEST:
-            fits |= campaigns.c.id.startswith(campaign.lower(), autoescape=True)
+        wanted = read_reference(campaign)
         with self._reading() as connection:
-            rows = connection.execute(sa.select(campaigns).where(fits).order_by(campaigns.c.created)).all()
+            rows = connection.execute(sa.select(campaigns).where(_fits(wanted)).order_by(campaigns.c.created)).all()
             if not rows:
                 names = connection.scalars(sa.select(campaigns.c.name).order_by(campaigns.c.created.desc()).limit(9))
                 known = ", ".join(names)
         if not rows:
             raise InvalidInput("campaign", campaign, f"one of this store: {known or 'it is empty'}")
-        exact = [row for row in rows if row.name == campaign] or rows
-        if len(exact) > 1:
-            raise InvalidInput("campaign", campaign, f"one only, not {', '.join(row.name for row in exact)}")
-        return self._record(exact[0])
+        if len(rows) > 1:
+            ways = ", ".join(f"name:{row.name} is id:{row.id}" for row in rows)
+            raise InvalidInput("campaign", campaign, f"one only, and this may mean several: {ways}")
+        return self._record(rows[0])
+
+    def get(self, campaign_id: str) -> CampaignRecord:
+        with self._reading() as connection:
+            row = connection.execute(sa.select(campaigns).where(campaigns.c.id == campaign_id)).first()
+        if row is None:
+            raise InvalidInput("campaign", campaign_id, "the id of a campaign of this store")
+        return self._record(row)
 
     def events(self, campaign_id: str, since: int = 0) -> list[StoredEvent]:
         with self._reading() as connection:
@@ -131,6 +155,32 @@ class SqlStore:
     def close(self) -> None:
         self.engine.dispose()
 
+    # The store as a whole, for ``moving.py``.
+
+    def campaign_ids(self) -> list[str]:
+        """Of every campaign, oldest first, however damaged it is."""
+        with self._reading() as connection:
+            return list(connection.scalars(sa.select(campaigns.c.id).order_by(campaigns.c.created, campaigns.c.id)))
+
+    def snapshot(self) -> list[StoredCampaign]:
+        """Every campaign with its log, all as they were at one moment."""
+        with self._reading() as plain:
+            level = {"isolation_level": "REPEATABLE READ"} if plain.dialect.name == "postgresql" else {}
+            connection = plain.execution_options(**level)
+            rows = connection.execute(sa.select(campaigns).order_by(campaigns.c.created, campaigns.c.id)).all()
+            return [StoredCampaign(self._record(row), tuple(self._events(connection, row.id, 0))) for row in rows]
+
+    def insert(self, whole: Sequence[StoredCampaign]) -> None:
+        """Adds campaigns as they are, with their ids, times and keys: all of them or none."""
+        try:
+            with self._writing() as connection:
+                for one in whole:
+                    connection.execute(sa.insert(campaigns).values(one.record.model_dump(mode="json")))
+                    for stored in one.events:
+                        _insert(connection, one.record.id, stored)
+        except IntegrityError:
+            raise StoreError(f"the store {self.place} has been changed by others: nothing was copied") from None
+
     # Inside.
 
     def _conflict(self, connection: Connection, campaign_id: str, expected: int) -> Exception:
@@ -140,8 +190,27 @@ class SqlStore:
         return Conflict(row.name, expected, self._events(connection, campaign_id, max(expected, 0)), row.version)
 
     def _events(self, connection: Connection, campaign_id: str, since: int) -> list[StoredEvent]:
-        wanted = sa.select(events).where(events.c.campaign_id == campaign_id, events.c.position >= since)
-        return [self._event(row) for row in connection.execute(wanted.order_by(events.c.position))]
+        """The log and its length in one statement, so that they are of the same moment."""
+        later = (events.c.campaign_id == campaigns.c.id) & (events.c.position >= since)
+        wanted = sa.select(campaigns.c.version, campaigns.c.name, events).where(campaigns.c.id == campaign_id)
+        joined = wanted.select_from(campaigns.outerjoin(events, later)).order_by(events.c.position)
+        rows = connection.execute(joined).all()
+        found = [row for row in rows if row.position is not None]
+        if rows:
+            self._check_whole(rows[0].name, [row.position for row in found], max(since, 0), rows[0].version)
+        return [self._event(row) for row in found]
+
+    def _check_whole(self, name: str, positions: list[int], since: int, version: int) -> None:
+        """Refuses a log with a hole in it, or one that ends too early or too late."""
+        if positions == list(range(since, version)):
+            return
+        missing = sorted(set(range(since, version)) - set(positions))
+        beyond = sorted(set(positions) - set(range(since, version)))
+        what = f"entries {missing[:5]} are missing" if missing else f"entries {beyond[:5]} are there all the same"
+        raise StoreError(
+            f"the store {self.place} is damaged: campaign {name} has {version} entries, but {what}. Nothing was made "
+            "of it: `cicpe store check` lists what is damaged, `cicpe store restore` puts a backup back"
+        )
 
     def _keyed(self, connection: Connection, campaign_id: str, key: str) -> StoredEvent | None:
         wanted = sa.select(events).where(events.c.campaign_id == campaign_id, events.c.key == key)
@@ -156,7 +225,8 @@ class SqlStore:
 
     def _event(self, row: Row[Any]) -> StoredEvent:
         try:
-            return StoredEvent(position=row.position, event=read_event(row.payload), key=row.key, at=row.at)
+            event = read_event(_readable(row.payload))
+            return StoredEvent(position=row.position, event=event, key=row.key, at=row.at)
         except ValidationError as error:
             where = f"entry {row.position} of campaign {row.campaign_id}"
             raise StoreError(f"the store {self.place} holds a damaged event, {where}: {error}") from None
@@ -185,15 +255,20 @@ class SqlStore:
         except IntegrityError:
             raise
         except SQLAlchemyError as error:
-            cause = " ".join(str(getattr(error, "orig", None) or error).split())
-            raise StoreError(f"the store {self.place} failed, {outcome}. It says: {cause}") from error
+            said = without_secrets(str(getattr(error, "orig", None) or error), self._address)
+            raise StoreError(f"the store {self.place} failed, {outcome}. It says: {' '.join(said.split())}") from error
+        except json.JSONDecodeError as error:  # of a column that the driver reads as JSON
+            raise StoreError(f"the store {self.place} holds a damaged entry, {outcome}: {error}") from None
 
     # The tables.
 
-    def _upgrade(self) -> None:
+    def _upgrade(self, make: bool) -> None:
         """Brings the tables up to date: at once where they are, under a lock otherwise."""
-        if self._revision() == HEAD:
+        revision = self._revision()
+        if revision == HEAD:
             return
+        if revision is None and not make:
+            raise StoreError(f"the database {self.place} is no store of campaigns; nothing was made there")
         with self._writing() as connection:
             if connection.dialect.name == "postgresql":
                 connection.execute(sa.select(sa.func.pg_advisory_xact_lock(SCHEMA_LOCK)))
@@ -224,6 +299,22 @@ def _migrate(connection: Connection) -> None:
     known = {script.revision for script in ScriptDirectory.from_config(config).walk_revisions()}
     if now is None or now in known:
         command.upgrade(config, "head")
+
+
+def _fits(wanted: Reference) -> sa.ColumnElement[bool]:
+    fits: sa.ColumnElement[bool] = sa.false()
+    if wanted.as_name is not None:
+        fits |= campaigns.c.name == wanted.as_name
+    if wanted.as_id is not None:
+        fits |= campaigns.c.id.startswith(wanted.as_id)
+    return fits
+
+
+def _readable(payload: Any) -> Any:
+    """An event as it is stored; a reason that an older version took without looking is made one that can be shown."""
+    if isinstance(payload, dict) and isinstance(payload.get("reason"), str):
+        return payload | {"reason": shown_text(payload["reason"])}
+    return payload
 
 
 def _insert(connection: Connection, campaign_id: str, stored: StoredEvent) -> None:

@@ -14,11 +14,16 @@ from typing import Any
 from sqlalchemy import Connection, create_engine, event
 from sqlalchemy.engine import URL
 
+from cicpe.files import lock_within
 from cicpe.sessions.stores.base import StoreError
 from cicpe.sessions.stores.sql import WRITES, SqlStore
 
 PATIENCE = 120
 """Seconds that a client waits for others to finish; a transaction takes milliseconds."""
+TURN = 10
+"""Seconds, of those, that it waits for its turn in line before it goes on without."""
+_strangers: set[Path] = set()
+"""Folders that someone holds who is in no line of ours, as this process has found out."""
 
 
 def has_wal_fix(version: tuple[int, int, int]) -> bool:
@@ -26,7 +31,7 @@ def has_wal_fix(version: tuple[int, int, int]) -> bool:
     return version >= (3, 51, 3) or (3, 50, 7) <= version < (3, 51) or (3, 44, 6) <= version < (3, 45)
 
 
-def open_sqlite(file: Path) -> SqlStore:
+def open_sqlite(file: Path, make: bool = True) -> SqlStore:
     """The store in a file, which is made if it is not there."""
     path = file.resolve()
     try:
@@ -52,7 +57,7 @@ def open_sqlite(file: Path) -> SqlStore:
         writes = connection.get_execution_options().get(WRITES, False)
         connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
 
-    return SqlStore(engine, str(path), lambda: _in_turn(path.parent))
+    return SqlStore(engine, str(path), lambda: _in_turn(path.parent), path, make)
 
 
 @contextmanager
@@ -60,13 +65,17 @@ def _in_turn(folder: Path) -> Iterator[None]:
     """Writers queue up at a lock of the operating system on the folder, first come, first served.
 
     SQLite's own waiting is to try again after a while: with many writers, some would wait for very long. This is a
-    courtesy between them and nothing depends on it. The lock leaves no file and ends with whoever holds it.
+    courtesy between them and nothing depends on it. The lock leaves no file and ends with whoever holds it. Where
+    someone holds it for longer than any of ours would, the line is left, until that one is gone.
     """
     with ExitStack() as until:
-        with suppress(ImportError, OSError):  # not on every system and file system
-            import fcntl
-
-            descriptor = os.open(folder, os.O_RDONLY)
-            until.callback(os.close, descriptor)
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        if folder not in _strangers:
+            with suppress(ImportError, OSError):  # not on every system and file system
+                descriptor = lock_within(folder, min(TURN, PATIENCE), held_up=lambda now: _note(folder, now))
+                if descriptor is not None:
+                    until.callback(os.close, descriptor)
         yield
+
+
+def _note(folder: Path, held_up: bool) -> None:
+    (_strangers.add if held_up else _strangers.discard)(folder)

@@ -13,8 +13,6 @@ from torch import Generator, Tensor
 from torch.distributions import Categorical, Independent, MixtureSameFamily, Normal
 
 import cicpe
-from cicpe.agents.belief_agent import BeliefAgent
-from cicpe.agents.stop_rules import ConfidenceStop
 from cicpe.beliefs.network.belief import NetworkBelief
 from cicpe.beliefs.network.memories.base import Dims, Memory, MemoryFeatures
 from cicpe.beliefs.network.memories.per_axis import PerAxisConfig
@@ -32,6 +30,7 @@ from cicpe.training.loop import Trainer
 from cicpe.training.losses import inference_loss
 from cicpe.training.schedule import Budget
 from cicpe.trees import select
+from stopping import NEVER, stopping_at
 
 ALPHA = 1e-3
 UNIT = Interval(-1.0, 1.0)
@@ -287,10 +286,9 @@ def success_at_the_horizon(config: PosteriorConfig, seed: int = 0) -> float:
     trainer = Trainer(problem, training, Budget(updates=100), seed=seed)
     while trainer.progress < 1:
         trainer.iterate()
-    never = ConfidenceStop(lambda context: torch.full((len(context),), 2.0))
     actor = make_actor("ts", problem.query_space, problem.answer_space)
-    agent = BeliefAgent(NetworkBelief(trainer.average, actor, problem.horizon), never, epsilon=0.2, stop_epsilon=0.2)
-    return evaluate_agent(agent, problem, 0.2, 0.1, episodes=2000, seed=0).accuracy
+    agent = stopping_at(NetworkBelief(trainer.average, actor, problem.horizon), NEVER, 0.2)
+    return evaluate_agent(agent, problem, 0.2, episodes=2000, seed=0).accuracy
 
 
 def test_agents_learn_where_the_mean_is_no_answer() -> None:

@@ -70,7 +70,11 @@ class PerAxisMemory(Memory):
         super().__init__()
         if not dims.query == dims.observation == dims.answer:
             sizes = f"query {dims.query}, observation {dims.observation}, answer {dims.answer}"
-            raise InvalidInput("memory", "axis", f"a problem with one entry per coordinate; this has {sizes}")
+            raise InvalidInput(
+                "memory",
+                "axis",
+                f"another one for this problem: axis needs one entry per coordinate, and it has {sizes}",
+            )
         self.axes = dims.answer
         self.embed = nn.Linear(4 + dims.context, config.hidden)
         self.cell = nn.GRUCell(config.hidden, config.hidden)

@@ -25,6 +25,8 @@ from torch import Generator, Tensor, nn
 from cicpe.beliefs.network.memories.base import Dims, FunctionMemory, MemoryFeatures, gather_prefixes
 from cicpe.config import Config
 from cicpe.errors import InvalidInput
+from cicpe.gp.exact import log_density
+from cicpe.statistics import sobol_points
 
 SMALLEST_NOISE = 1e-4
 
@@ -133,11 +135,10 @@ class RegressionMemory(FunctionMemory):
         std_BJ = variance_BJ.clamp_min(SMALLEST_NOISE**2).sqrt()
         z_BJ = (observation_BY.double() - (phi_BJF * weights_BJF).sum(-1)) / std_BJ
         row_BJF = left_BJF / std_BJ[..., None]
-        gain = -(z_BJ.square() + math.log(2 * math.pi)) / 2 - std_BJ.log()
         return RegressionState(
             torch.cat([state.rows_BTJF, row_BJF[:, None]], dim=1),
             (weights_BJF + row_BJF * z_BJ[..., None])[:, None],
-            state.evidence_BPJ + gain[:, None],
+            state.evidence_BPJ + log_density(z_BJ, std_BJ)[:, None],
             state.noise_BJ,
             state.context_BC,
             state.prefix_BP + 1,
@@ -152,11 +153,10 @@ class RegressionMemory(FunctionMemory):
         solved = torch.linalg.solve_triangular(lower_BJTT, torch.cat([phi_BJTF, y_BJT1], dim=-1), upper=False)
         rows_BTJF, z_BTJ = solved[..., :-1].transpose(1, 2), solved[..., -1].transpose(1, 2)
         diagonal_BTJ = lower_BJTT.diagonal(dim1=-2, dim2=-1).transpose(1, 2)
-        gain_BTJ = -(z_BTJ.square() + math.log(2 * math.pi)) / 2 - diagonal_BTJ.log()
         return RegressionState(
             rows_BTJF,
             torch.cat([first.weights_BPJF, (rows_BTJF * z_BTJ[..., None]).cumsum(dim=1)], dim=1),
-            torch.cat([first.evidence_BPJ, gain_BTJ.cumsum(dim=1)], dim=1),
+            torch.cat([first.evidence_BPJ, log_density(z_BTJ, diagonal_BTJ).cumsum(dim=1)], dim=1),
             first.noise_BJ,
             context_BC,
             torch.arange(query_BTQ.shape[1] + 1).expand(len(query_BTQ), -1),
@@ -247,15 +247,19 @@ class RegressionMemory(FunctionMemory):
 
 def _check_sizes(config: RegressionConfig, dims: Dims) -> None:
     if dims.observation != 1:
-        raise InvalidInput("memory", "regression", f"a problem with scalar observations; this has {dims.observation}")
+        raise InvalidInput(
+            "memory",
+            "regression",
+            f"another one for this problem: regression needs one number per observation; it has {dims.observation}",
+        )
     gives = {"weights": dims.query, "argmax": dims.query, "maximum": 1, "none": dims.answer}[config.estimate]
     if gives != dims.answer or (config.estimate == "weights" and config.features != "linear"):
         sizes = f"query {dims.query}, answer {dims.answer}"
         raise InvalidInput(
             "estimate",
             config.estimate,
-            f"weights (linear features) and argmax where query and answer are of one size, maximum for one number, "
-            f"none for any; this problem has {sizes}",
+            f"weights (linear features) or argmax where query and answer are of one size, maximum for one number, "
+            f"or none; this problem has {sizes}",
         )
 
 
@@ -266,22 +270,12 @@ def _grid(points: int, dim: int) -> Tensor:
     if dim == 2:
         line = torch.linspace(-1, 1, math.ceil(math.sqrt(points)))
         return torch.cartesian_prod(line, line)
-    return 2 * _sobol(points, dim, seed=0).float() - 1
+    return 2 * sobol_points(points, dim, seed=0).float() - 1
 
 
 def _frequencies(basis: int, dim: int) -> Tensor:
     """Frequencies of the Fourier basis: equally spaced sines in one dimension, normal quasi-random above."""
     if dim == 1:
         return (torch.arange(1, basis + 1, dtype=torch.float64) * math.pi / 2)[:, None]
-    normal: Tensor = torch.special.ndtri(_sobol(basis, dim, seed=1).clamp(1e-4, 1 - 1e-4))
+    normal: Tensor = torch.special.ndtri(sobol_points(basis, dim, seed=1).clamp(1e-4, 1 - 1e-4))
     return normal
-
-
-def _sobol(points: int, dim: int, seed: int) -> Tensor:
-    """Quasi-random points in [0, 1]^dim."""
-    # Here, since SciPy takes longer to import than everything else that a model of one dimension needs.
-    from scipy.stats import qmc
-
-    # SciPy warns where it is asked for another count than a power of two; the first points are the same.
-    whole = qmc.Sobol(dim, rng=seed).random_base2(max(0, points - 1).bit_length())
-    return torch.as_tensor(whole[:points])

@@ -1,0 +1,65 @@
+"""A belief over functions: Gaussian processes are fitted to simulated tasks, and nothing else is trained."""
+
+import math
+import time
+from typing import Literal, final
+
+from pydantic import Field
+
+from cicpe.beliefs.base import BeliefConfig, CalibrationPlan, FitRequest, FittedBelief, TaskShape
+from cicpe.beliefs.functions.belief import FunctionBelief, FunctionConfig
+from cicpe.beliefs.functions.fit import fit_gp_mixture
+from cicpe.gp.mixture import KINDS, GPMixture
+
+
+@final
+class FunctionBeliefConfig(BeliefConfig):
+    """Functions of the query, drawn from a mixture of Gaussian processes."""
+
+    kind: Literal["functions"] = "functions"
+    actor: Literal["functions"] = "functions"
+    """Queries are chosen on drawn functions; ``functions.query`` says how."""
+    fit_seconds: float = Field(default=90.0, gt=0)
+    """Wall-clock for fitting the processes, at most a quarter of a budget in minutes."""
+    functions: FunctionConfig = FunctionConfig()
+    """What is asked of the functions, and how many are drawn."""
+    kinds: int = Field(default=KINDS, ge=1, le=256)
+    """How many kinds of process are mixed."""
+
+    @property
+    def query_rule(self) -> str:
+        return self.actor
+
+    @property
+    def aim(self) -> float:
+        """The epsilon that queries are chosen for: the middle of the range, so that one calibration holds."""
+        return math.sqrt(math.prod(self.epsilon))
+
+    @property
+    def calibration(self) -> CalibrationPlan:
+        return CalibrationPlan(
+            max_episodes=8192,
+            min_share=1 / 32,
+            n_epsilons=5,
+            shortens=True,
+            alarm_episodes=256,
+            alarm_ranked=199,
+            alarm_knots=1,
+            verify_episodes=60,
+        )
+
+    def fit(self, request: FitRequest) -> FittedBelief:
+        began, problem, budget = time.perf_counter(), request.problem, request.budget
+        limit = budget.part(0.25, self.fit_seconds)
+        mixture = fit_gp_mixture(problem, request.seed, self.kinds, budget.updates, limit)
+        spaces = problem.query_space, problem.answer_space
+        belief = FunctionBelief(*spaces, mixture, self.horizon, self.functions, self.aim)
+        return FittedBelief(belief, self, budget.updates or 0, time.perf_counter() - began)
+
+    def build(self, shape: TaskShape, horizon: int) -> tuple[FunctionBelief, GPMixture]:
+        mixture = GPMixture(self.kinds, shape.query_space.dim, len(shape.context_names))
+        belief = FunctionBelief(shape.query_space, shape.answer_space, mixture, horizon, self.functions, self.aim)
+        return belief, mixture
+
+    def describe(self) -> str:
+        return f"{self.functions.functions} functions of {self.kinds} kinds of Gaussian process"

@@ -1,0 +1,69 @@
+"""An agent of particles: nothing is trained but, where need be, a likelihood."""
+
+import math
+import time
+from typing import Literal, final
+
+import torch
+from pydantic import Field
+
+from cicpe.beliefs.base import BeliefConfig, CalibrationPlan, FitRequest, FittedBelief, TaskShape
+from cicpe.beliefs.particles.belief import ParticleBelief, ParticleConfig
+from cicpe.beliefs.particles.likelihood import LearnedLikelihood, fit_likelihood
+
+
+@final
+class ParticleBeliefConfig(BeliefConfig):
+    """A posterior over the task's parameters by sequential Monte Carlo."""
+
+    kind: Literal["particles"] = "particles"
+    actor: Literal["particles"] = "particles"
+    """Queries are chosen on the particles; ``particles.query`` says how."""
+    fit_seconds: float = Field(default=90.0, gt=0)
+    """Wall-clock for fitting a likelihood, at most a quarter of a budget in minutes."""
+    particles: ParticleConfig = ParticleConfig()
+    """The sampler and the query rule."""
+    likelihood: Literal["exact", "learned"] = "exact"
+    """The problem's own, or one fitted to simulations."""
+    hidden: int = Field(default=64, ge=1)
+    """Width of the learned likelihood."""
+
+    @property
+    def query_rule(self) -> str:
+        return self.actor
+
+    @property
+    def aim(self) -> float:
+        """The epsilon that queries are chosen for: the middle of the range, so that one calibration holds."""
+        return math.sqrt(math.prod(self.epsilon))
+
+    @property
+    def calibration(self) -> CalibrationPlan:
+        # An episode takes a good part of a second, not a millisecond: fewer of them, at fewer knots.
+        return CalibrationPlan(
+            min_share=0.0,
+            n_epsilons=5,
+            n_context_knots=3,
+            chunk=64,
+            alarm_episodes=256,
+            alarm_ranked=199,
+            alarm_knots=1,
+            verify_episodes=60,
+        )
+
+    def fit(self, request: FitRequest) -> FittedBelief:
+        began, budget = time.perf_counter(), request.budget
+        learned = None
+        if self.likelihood == "learned":
+            limit = budget.part(0.25, self.fit_seconds)
+            learned = fit_likelihood(request.problem, limit, request.seed, hidden=self.hidden, updates=budget.updates)
+        belief = ParticleBelief(request.problem, self.horizon, self.particles, self.aim, learned)
+        return FittedBelief(belief, self, budget.updates or 0, time.perf_counter() - began)
+
+    def build(self, shape: TaskShape, horizon: int) -> tuple[ParticleBelief, torch.nn.Module]:
+        problem = shape.make_problem()
+        learned = None if self.likelihood == "exact" else LearnedLikelihood(problem, self.hidden)
+        return ParticleBelief(problem, horizon, self.particles, self.aim, learned), learned or torch.nn.Module()
+
+    def describe(self) -> str:
+        return f"{self.particles.particles} particles, {self.likelihood} likelihood"

@@ -1,0 +1,130 @@
+"""The one function that plays episodes: training, calibration, evaluation, comparison and reports read its steps."""
+
+from collections.abc import Callable, Iterator
+from typing import Any, Generic, NamedTuple, Protocol, Self, TypeVar, runtime_checkable
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Generator, Tensor
+
+from cicpe import trees
+
+
+@runtime_checkable
+class Proposes(Protocol):
+    """What a player says at every step. An agent's proposal also has ``stop``: which episodes it ends."""
+
+    @property
+    def query(self) -> Tensor:
+        """The next query of every episode that goes on."""
+
+
+P = TypeVar("P", bound=Proposes)
+P_co = TypeVar("P_co", bound=Proposes, covariant=True)
+
+
+@runtime_checkable
+class Player(Protocol[P_co]):
+    """Whoever can play: every ``Agent``, and whatever else proposes queries and takes observations."""
+
+    @property
+    def horizon(self) -> int:
+        """The most queries of an episode."""
+
+    def begin(self, context: Tensor) -> Any:
+        """The state before the first query."""
+
+    def propose(self, state: Any, rng: Generator) -> P_co:
+        """The next query of every episode, and what else the player says."""
+
+    def observe(self, state: Any, query: Tensor, observation: Tensor) -> Any:
+        """The state after the observations of the queries."""
+
+
+@runtime_checkable
+class Tasks(Protocol):
+    """Whoever answers queries: a ``TaskBatch``, or a recording of one."""
+
+    @property
+    def context(self) -> Tensor:
+        """What every episode's player is told beforehand."""
+
+    def __len__(self) -> int: ...
+
+    def select(self, index: Tensor) -> Self:
+        """Some of the tasks."""
+
+    def observe(self, query: Tensor, rng: Generator) -> Tensor:
+        """One observation of each task at its query."""
+
+
+class Step(NamedTuple, Generic[P]):
+    """One step of the episodes that are still under way.
+
+    The first axis of all that is here is the episode, but for ``observation``: that has a row for every episode that
+    goes on.
+    """
+
+    time: int
+    """How many observations were made before this step."""
+    rows: Int[Tensor, " live"]
+    """Which episodes, of all that were begun."""
+    tasks: Any
+    state: Any
+    proposal: P
+    ends: Bool[Tensor, " live"]
+    """Which episodes end here, by the player's choice or because no query is left."""
+    observation: Float[Tensor, "going observation"] | None
+    """What the queries of the episodes that go on returned; None where all end."""
+
+    @property
+    def goes_on(self) -> Bool[Tensor, " live"]:
+        """Which episodes make their query."""
+        return ~self.ends
+
+
+Ends = Callable[[Int[Tensor, " live"], P], Bool[Tensor, " live"]]
+"""Which of the live episodes end, by what was proposed for them."""
+
+
+def own_stop(rows: Tensor, proposal: Any) -> Tensor:
+    """Episodes end where the agent itself stops."""
+    stop: Tensor = proposal.stop
+    return stop
+
+
+def never(rows: Tensor, proposal: Any) -> Tensor:
+    """Every episode goes on to its last query."""
+    return torch.zeros(len(rows), dtype=torch.bool)
+
+
+def play(
+    player: Player[P], tasks: Tasks, rng: Generator, *, ends: Ends[P] = own_stop, limit: int | None = None
+) -> Iterator[Step[P]]:
+    """Plays every task to its end, one step at a time; ended episodes leave the batch and cost nothing more.
+
+    Args:
+        player: Who proposes queries.
+        tasks: Who answers them.
+        rng: Draws the player's randomness and the observations, in this order at every step.
+        ends: Who ends before the last query: where the player stops, unless the caller knows better.
+        limit: The most queries of an episode, where that is fewer than the player's horizon.
+
+    Yields:
+        A step for every number of observations, from none on.
+    """
+    last = player.horizon if limit is None else min(limit, player.horizon)
+    rows, state = torch.arange(len(tasks)), player.begin(tasks.context)
+    for time in range(last + 1):
+        proposal = player.propose(state, rng)
+        over = ends(rows, proposal) if time < last else torch.ones(len(rows), dtype=torch.bool)
+        if bool(over.all()):
+            yield Step(time, rows, tasks, state, proposal, over, None)
+            return
+        going = ~over
+        live, query, next_state = tasks, proposal.query, state
+        if bool(over.any()):
+            live, query, next_state = tasks.select(going), query[going], trees.select(state, going)
+        observation = live.observe(query, rng)
+        yield Step(time, rows, tasks, state, proposal, over, observation)
+        rows, tasks, state = rows[going], live, player.observe(next_state, query, observation)

@@ -1,0 +1,92 @@
+"""What a model is and where it came from: the content of ``config.json``."""
+
+import json
+from collections.abc import Mapping
+from typing import Any, final
+
+import torch
+from pydantic import Field, SerializeAsAny, field_validator, model_validator
+
+from cicpe._version import __version__
+from cicpe.beliefs.base import BeliefConfig, TaskShape
+from cicpe.beliefs.registry import read_config
+from cicpe.config import Config
+from cicpe.problems import Problem, ProblemSpec
+from cicpe.spaces import space_from_json
+
+FORMAT = "cicpe-model-2"
+READABLE = ("cicpe-model-1", FORMAT)
+"""Formats that this version reads."""
+
+
+@final
+class Description(Config):
+    """Everything about a model but its weights and its thresholds."""
+
+    format: str = FORMAT
+    cicpe: str = __version__
+    torch: str = torch.__version__
+    problem: str
+    """Registered name, module:Class, or file.py:Class."""
+    problem_options: dict[str, Any]
+    query_space: dict[str, Any]
+    answer_space: dict[str, Any]
+    observation_dim: int = Field(ge=1)
+    context_names: tuple[str, ...]
+    default_context: tuple[float, ...] | None
+    context_low: tuple[float, ...]
+    """Smallest context values seen in calibration."""
+    context_high: tuple[float, ...]
+    recipe: str
+    training: SerializeAsAny[BeliefConfig]
+    """The configuration of the belief, of the kind that its field ``kind`` names."""
+    horizon: int = Field(ge=1, le=10**6)
+    """The most queries of an episode."""
+    seed: int
+    minutes: float
+    """Wall-clock minutes of training and calibration."""
+    updates: int
+    threads: int
+    files: dict[str, str] = Field(default={})
+    """SHA-256 of the other files as they were saved beside this one; what is listed is checked on loading."""
+
+    @field_validator("training", mode="before")
+    @classmethod
+    def _by_kind(cls, value: Any) -> Any:
+        """The configuration of the kind that was saved."""
+        return read_config(value) if isinstance(value, Mapping) else value
+
+    @field_validator("problem_options")
+    @classmethod
+    def _lists(cls, options: dict[str, Any]) -> dict[str, Any]:
+        """Tuples as the lists that they are in JSON, so that a description equals its own round trip."""
+        return {name: list(value) if isinstance(value, tuple) else value for name, value in options.items()}
+
+    @model_validator(mode="after")
+    def _contexts(self) -> "Description":
+        for name in ("context_low", "context_high", "default_context"):
+            values = getattr(self, name)
+            if values is not None and len(values) != len(self.context_names):
+                raise ValueError(f"{name}: needs one number for each of {self.context_names}")
+        return self
+
+    def make_problem(self) -> Problem:
+        """The family that the model was trained on, made again from its name and options."""
+        return ProblemSpec(self.problem, self.problem_options).make()
+
+    @property
+    def shape(self) -> TaskShape:
+        """What the belief has to know of the problem."""
+        return TaskShape(
+            space_from_json(self.query_space),
+            space_from_json(self.answer_space),
+            self.observation_dim,
+            self.context_names,
+            self.make_problem,
+        )
+
+    @property
+    def identity(self) -> str:
+        """What decides an agent beside its weights, as JSON: saved with the weights, and compared on loading."""
+        names = {"problem", "problem_options", "query_space", "answer_space", "context_names", "training", "horizon"}
+        return json.dumps(self.model_dump(mode="json", include=names), sort_keys=True)

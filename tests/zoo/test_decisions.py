@@ -1,0 +1,93 @@
+"""The zoo decides as it did before the house was rebuilt: 200 episodes per model, recorded on the old code.
+
+On the machine of the recording networks and functions are the same to the last digit. Another processor rounds
+otherwise, and an episode in a hundred may then stop one query earlier or later; so nearly all have to agree.
+Particles compute in double precision since then: they are other draws of the same posteriors, and are compared by
+their mean.
+"""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Generator, Tensor
+
+import cicpe
+from cicpe import zoo
+
+RECORDED: dict[str, dict[str, Any]] = json.loads((Path(__file__).parent / "decisions.json").read_text())
+PARTICLES = {"ackley-3d", "ackley-4d", "ackley-5d"}
+FUNCTIONS = {"geochem-2d"}
+SAME = 0.97
+"""Share of episodes with as many queries as recorded."""
+
+
+@dataclass(frozen=True)
+class Bumps(cicpe.Problem):
+    """Three bumps on the unit square: tasks for a model whose survey is not at hand."""
+
+    noise: float = 0.0
+    query_space = cicpe.Box(low=[0.0, 0.0], high=[1.0, 1.0])
+    answer_space = cicpe.Box(low=[0.0, 0.0], high=[1.0, 1.0])
+    context_names = ("noise",)
+
+    def sample(self, n: int, rng: Generator) -> dict[str, Tensor]:
+        return {"place": torch.rand(n, 3, 2, generator=rng), "height": torch.rand(n, 3, generator=rng)}
+
+    def observe(self, task: dict[str, Tensor], query: Tensor, rng: Generator) -> Tensor:
+        apart = (query[:, None] - task["place"]).square().sum(-1)
+        return (task["height"] * torch.exp(-apart / 0.02)).sum(-1, keepdim=True)
+
+    def target(self, task: dict[str, Tensor]) -> Tensor:
+        return task["place"][torch.arange(len(task["height"])), task["height"].argmax(1)]
+
+    def context(self, task: dict[str, Tensor]) -> Tensor:
+        return torch.zeros(len(task["height"]), 1)
+
+
+def played(name: str) -> Any:
+    asked = {key: RECORDED[name][key] for key in ("epsilon", "delta", "seed")}
+    other = Bumps() if name in FUNCTIONS else None
+    return cicpe.evaluate(cicpe.load(name), episodes=200, problem=other, **asked)
+
+
+def test_every_model_was_recorded() -> None:
+    assert sorted(RECORDED) == zoo.names()
+
+
+@pytest.mark.parametrize("name", sorted(RECORDED.keys() - PARTICLES - FUNCTIONS))
+def test_networks_decide_as_recorded(name: str) -> None:
+    assert_same(name)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", sorted(FUNCTIONS))
+def test_functions_decide_as_recorded(name: str) -> None:
+    assert_same(name)
+
+
+def assert_same(name: str) -> None:
+    outcomes = played(name).outcomes
+    recorded = torch.tensor(RECORDED[name]["queries"])
+    assert float((outcomes.queries == recorded).double().mean()) >= SAME
+    answers = torch.tensor(RECORDED[name]["recommendations"])
+    close = (outcomes.recommendation[: len(answers)] - answers).abs().amax(dim=1) < 1e-3
+    assert float(close.double().mean()) >= 0.75
+
+
+def test_other_decisions_are_found() -> None:
+    """The negative control: a shorter episode each is another agent."""
+    recorded = torch.tensor(RECORDED["binary-search-6d"]["queries"])
+    assert float((recorded - 1 == recorded).double().mean()) < SAME
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", sorted(PARTICLES))
+def test_particles_need_as_many_queries_as_recorded(name: str) -> None:
+    queries, recorded = played(name).outcomes.queries.double(), torch.tensor(RECORDED[name]["queries"]).double()
+    # The same tasks: the difference per task has the spread of two draws.
+    apart = queries - recorded
+    assert abs(float(apart.mean())) < 4 * float(apart.std()) / len(apart) ** 0.5
