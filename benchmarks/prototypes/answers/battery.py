@@ -1,0 +1,479 @@
+"""A battery of small families over all kinds of observations, queries and answers, for measuring beliefs."""
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Generator, Tensor
+
+from cicpe.problems.ackley import Ackley
+from cicpe.problems.base import Problem
+from cicpe.problems.best_arm import BestArm
+from cicpe.problems.binary_search import BinarySearch
+from cicpe.problems.per_task import PerTaskProblem
+from cicpe.spaces import Box, Interval
+
+
+def _uniform(n: int, rng: Generator, *ranges: tuple[float, float]) -> Tensor:
+    low, high = torch.tensor(ranges).T
+    return low + (high - low) * torch.rand((n, len(ranges)), generator=rng)
+
+
+def _coin(p: Tensor, rng: Generator) -> Tensor:
+    return (torch.rand(p.shape, generator=rng) < p).float()
+
+
+def _bernoulli(p: Tensor, y: Tensor) -> Tensor:
+    return torch.where(y > 0.5, p, 1 - p).clamp_min(1e-12).log()
+
+
+def _normal(y: Tensor, mean: Tensor, sd: Tensor | float) -> Tensor:
+    sd = torch.as_tensor(sd)
+    return -0.5 * ((y - mean) / sd).square() - sd.log()
+
+
+class Family(Problem):
+    """A problem whose task is a tensor n x p of numbers; ``log_p`` (for references only) broadcasts."""
+
+    epsilons: tuple[float, float]
+    horizon = 100
+
+    def log_p(self, task: Tensor, query: Tensor, y: Tensor) -> Tensor:
+        """The true log-likelihood, for references only."""
+        raise NotImplementedError
+
+
+class Dose(Family):
+    """The dose at which 30 % show toxicity, from yes/no outcomes."""
+
+    query_space = Box([0.0], [1.0])
+    answer_space = Box([0.0], [1.0])
+    epsilons = (0.08, 0.15)
+
+    def sample(self, n: int, rng: Generator) -> Tensor:
+        return _uniform(n, rng, (0.1, 0.9), (4.0, 15.0))
+
+    def _p(self, task: Tensor, query: Tensor) -> Tensor:
+        return torch.sigmoid(math.log(0.3 / 0.7) + task[..., 1] * (query[..., 0] - task[..., 0]))
+
+    def observe(self, task: Tensor, query: Tensor, rng: Generator) -> Tensor:
+        return _coin(self._p(task, query), rng)
+
+    def target(self, task: Tensor) -> Tensor:
+        return task[..., :1]
+
+    def log_p(self, task: Tensor, query: Tensor, y: Tensor) -> Tensor:
+        return _bernoulli(self._p(task, query), y[..., 0])
+
+
+class Slope(Dose):
+    """The slope of the dose curve: query and answer are both [0, 1], and different things."""
+
+    epsilons = (0.2, 0.3)
+
+    def target(self, task: Tensor) -> Tensor:
+        return (task[..., 1:] - 4.0) / 11.0
+
+
+class Threshold2AFC(Family):
+    """A threshold in a two-alternative task with unknown spread and lapses."""
+
+    query_space = Box([0.0], [1.0])
+    answer_space = Box([0.0], [1.0])
+    epsilons = (0.05, 0.1)
+    horizon = 200
+
+    def sample(self, n: int, rng: Generator) -> Tensor:
+        return _uniform(n, rng, (0.1, 0.9), (0.03, 0.2), (0.0, 0.05))
+
+    def _p(self, task: Tensor, query: Tensor) -> Tensor:
+        rise = torch.sigmoid((query[..., 0] - task[..., 0]) / task[..., 1] * 1.7)
+        return 0.5 + (0.5 - task[..., 2]) * rise
+
+    def observe(self, task: Tensor, query: Tensor, rng: Generator) -> Tensor:
+        return _coin(self._p(task, query), rng)
+
+    def target(self, task: Tensor) -> Tensor:
+        return task[..., :1]
+
+    def log_p(self, task: Tensor, query: Tensor, y: Tensor) -> Tensor:
+        return _bernoulli(self._p(task, query), y[..., 0])
+
+
+class Resonance(Family):
+    """The centre of a Lorentzian dip with unknown depth and baseline."""
+
+    query_space = Box([1.5], [4.5])
+    answer_space = Box([2.0], [4.0])
+    epsilons = (0.01, 0.03)
+    horizon = 60
+
+    def sample(self, n: int, rng: Generator) -> Tensor:
+        centre_depth = _uniform(n, rng, (2.0, 4.0), (0.5, 1.5))
+        base = 0.5 * torch.randn((n, 1), generator=rng)
+        return torch.cat([centre_depth, base], dim=-1)
+
+    def _mean(self, task: Tensor, query: Tensor) -> Tensor:
+        return task[..., 2] - task[..., 1] / (((query[..., 0] - task[..., 0]) / 0.2).square() + 1)
+
+    def observe(self, task: Tensor, query: Tensor, rng: Generator) -> Tensor:
+        return self._mean(task, query) + 0.05 * torch.randn(len(query), generator=rng)
+
+    def target(self, task: Tensor) -> Tensor:
+        return task[..., :1]
+
+    def log_p(self, task: Tensor, query: Tensor, y: Tensor) -> Tensor:
+        return _normal(y[..., 0], self._mean(task, query), 0.05)
+
+
+class Branin(Family):
+    """The minimiser of a shifted and warped Branin function with one global valley kept."""
+
+    query_space = Box([-1.0, -1.0], [1.0, 1.0])
+    answer_space = Box([-1.0, -1.0], [1.0, 1.0])
+    epsilons = (0.1, 0.2)
+    horizon = 60
+
+    def sample(self, n: int, rng: Generator) -> Tensor:
+        return _uniform(n, rng, (-0.6, 0.6), (-0.6, 0.6), (0.7, 1.4), (0.7, 1.4), (-0.3, 0.3))
+
+    def _mean(self, task: Tensor, query: Tensor) -> Tensor:
+        # Branin about its minimiser (pi, 2.275), stretched by the task; tilted so that it is unique.
+        u = (query[..., 0] - task[..., 0]) * task[..., 2] * 5 + math.pi
+        v = (query[..., 1] - task[..., 1]) * task[..., 3] * 6 + 2.275
+        bowl = (v - 5.1 / (4 * math.pi**2) * u.square() + 5 / math.pi * u - 6).square()
+        wave = 10 * (1 - 1 / (8 * math.pi)) * u.cos() + 10
+        tilt = 0.6 * (u - math.pi).square()
+        return torch.log1p((bowl + wave - 0.397887).clamp_min(0) + tilt) / 2 + task[..., 4]
+
+    def observe(self, task: Tensor, query: Tensor, rng: Generator) -> Tensor:
+        return self._mean(task, query) + 0.1 * torch.randn(len(query), generator=rng)
+
+    def target(self, task: Tensor) -> Tensor:
+        return task[..., :2]
+
+    def log_p(self, task: Tensor, query: Tensor, y: Tensor) -> Tensor:
+        return _normal(y[..., 0], self._mean(task, query), 0.1)
+
+
+class Source(Family):
+    """Where a source is in the plane, from noisy logarithms of its intensity; its strength is unknown."""
+
+    query_space = Box([-2.0, -2.0], [2.0, 2.0])
+    answer_space = Box([-2.0, -2.0], [2.0, 2.0])
+    epsilons = (0.3, 0.6)
+    horizon = 60
+
+    def sample(self, n: int, rng: Generator) -> Tensor:
+        return _uniform(n, rng, (-2.0, 2.0), (-2.0, 2.0), (0.5, 2.0))
+
+    def _mean(self, task: Tensor, query: Tensor) -> Tensor:
+        squared = (query - task[..., :2]).square().sum(dim=-1)
+        return (0.1 + task[..., 2] / (0.05 + squared)).log()
+
+    def observe(self, task: Tensor, query: Tensor, rng: Generator) -> Tensor:
+        return self._mean(task, query) + 0.3 * torch.randn(len(query), generator=rng)
+
+    def target(self, task: Tensor) -> Tensor:
+        return task[..., :2]
+
+    def log_p(self, task: Tensor, query: Tensor, y: Tensor) -> Tensor:
+        return _normal(y[..., 0], self._mean(task, query), 0.3)
+
+
+class Decay(Family):
+    """A decay rate from counts at a chosen time."""
+
+    query_space = Box([0.0], [10.0])
+    answer_space = Box([0.1], [2.0])
+    epsilons = (0.1, 0.2)
+
+    def sample(self, n: int, rng: Generator) -> Tensor:
+        return _uniform(n, rng, (0.1, 2.0))
+
+    def _rate(self, task: Tensor, query: Tensor) -> Tensor:
+        return 20 * torch.exp(-task[..., 0] * query[..., 0])
+
+    def observe(self, task: Tensor, query: Tensor, rng: Generator) -> Tensor:
+        return torch.poisson(self._rate(task, query), generator=rng)
+
+    def target(self, task: Tensor) -> Tensor:
+        return task[..., :1]
+
+    def log_p(self, task: Tensor, query: Tensor, y: Tensor) -> Tensor:
+        rate = self._rate(task, query)
+        return y[..., 0] * rate.clamp_min(1e-30).log() - rate
+
+
+class Bowl(Family):
+    """The minimiser of a quadratic bowl in six dimensions, with unknown curvature."""
+
+    query_space = Box([-1.0] * 6, [1.0] * 6)
+    answer_space = Box([-1.0] * 6, [1.0] * 6)
+    epsilons = (0.3, 0.5)
+
+    def sample(self, n: int, rng: Generator) -> Tensor:
+        return torch.cat([_uniform(n, rng, *[(-0.8, 0.8)] * 6), _uniform(n, rng, (0.5, 2.0))], dim=-1)
+
+    def _mean(self, task: Tensor, query: Tensor) -> Tensor:
+        return task[..., 6] * (query - task[..., :6]).square().sum(dim=-1)
+
+    def observe(self, task: Tensor, query: Tensor, rng: Generator) -> Tensor:
+        return self._mean(task, query) + 0.1 * torch.randn(len(query), generator=rng)
+
+    def target(self, task: Tensor) -> Tensor:
+        return task[..., :6]
+
+    def log_p(self, task: Tensor, query: Tensor, y: Tensor) -> Tensor:
+        return _normal(y[..., 0], self._mean(task, query), 0.1)
+
+
+class Grade(Family):
+    """An ability from graded answers in five categories; the query is the difficulty; discrimination unknown."""
+
+    query_space = Box([-3.0], [3.0])
+    answer_space = Box([-3.0], [3.0])
+    epsilons = (0.3, 0.6)
+
+    def sample(self, n: int, rng: Generator) -> Tensor:
+        ability = torch.randn((n, 1), generator=rng).clamp(-3, 3)
+        return torch.cat([ability, _uniform(n, rng, (0.8, 2.5))], dim=-1)
+
+    def _steps(self, task: Tensor, query: Tensor) -> Tensor:
+        edges = torch.tensor([-1.5, -0.5, 0.5, 1.5])
+        return torch.sigmoid(task[..., 1:] * (task[..., :1] - query - edges))
+
+    def observe(self, task: Tensor, query: Tensor, rng: Generator) -> Tensor:
+        return (torch.rand((len(query), 1), generator=rng) < self._steps(task, query)).sum(dim=-1).float()
+
+    def target(self, task: Tensor) -> Tensor:
+        return task[..., :1]
+
+    def log_p(self, task: Tensor, query: Tensor, y: Tensor) -> Tensor:
+        above = self._steps(task, query)
+        ends = torch.ones_like(above[..., :1])
+        share = torch.cat([ends, above], dim=-1) - torch.cat([above, 0 * ends], dim=-1)
+        one_hot = (y[..., :1] == torch.arange(5)).float()
+        return (share * one_hot).sum(dim=-1).clamp_min(1e-12).log()
+
+
+class HeavyLine(Family):
+    """The zero of a line with unknown slope under Student noise with two degrees of freedom."""
+
+    query_space = Box([-1.0], [1.0])
+    answer_space = Box([-1.0], [1.0])
+    epsilons = (0.1, 0.2)
+
+    def sample(self, n: int, rng: Generator) -> Tensor:
+        return _uniform(n, rng, (-1.0, 1.0), (0.5, 3.0))
+
+    def _mean(self, task: Tensor, query: Tensor) -> Tensor:
+        return task[..., 1] * (query[..., 0] - task[..., 0])
+
+    def observe(self, task: Tensor, query: Tensor, rng: Generator) -> Tensor:
+        normal = torch.randn((3, len(query)), generator=rng)
+        chi = normal[1:].square().sum(dim=0) / 2
+        return self._mean(task, query) + 0.2 * normal[0] / chi.clamp_min(1e-8).sqrt()
+
+    def target(self, task: Tensor) -> Tensor:
+        return task[..., :1]
+
+    def log_p(self, task: Tensor, query: Tensor, y: Tensor) -> Tensor:
+        z = (y[..., 0] - self._mean(task, query)) / 0.2
+        return -1.5 * torch.log1p(z.square() / 2)
+
+
+class Enzyme(Family):
+    """A Michaelis constant from two noisy readings (rate and product) at a chosen concentration."""
+
+    query_space = Box([0.0], [10.0])
+    answer_space = Box([0.2], [5.0])
+    epsilons = (0.25, 0.5)
+
+    def sample(self, n: int, rng: Generator) -> Tensor:
+        return _uniform(n, rng, (0.2, 5.0), (0.5, 2.0))
+
+    def _means(self, task: Tensor, query: Tensor) -> tuple[Tensor, Tensor]:
+        rate = task[..., 1] * query[..., 0] / (task[..., 0] + query[..., 0])
+        return rate, torch.exp(-rate)
+
+    def observe(self, task: Tensor, query: Tensor, rng: Generator) -> Tensor:
+        rate, left = self._means(task, query)
+        noise = torch.randn((2, len(query)), generator=rng)
+        return torch.stack([rate + 0.1 * noise[0], left + 0.05 * noise[1]], dim=-1)
+
+    def target(self, task: Tensor) -> Tensor:
+        return task[..., :1]
+
+    def log_p(self, task: Tensor, query: Tensor, y: Tensor) -> Tensor:
+        rate, left = self._means(task, query)
+        return _normal(y[..., 0], rate, 0.1) + _normal(y[..., 1], left, 0.05)
+
+
+class Phase(Family):
+    """The phase of an oscillation with unknown frequency near two turns; the answer is periodic."""
+
+    query_space = Box([0.0], [1.0])
+    answer_space = Box([0.0], [1.0])
+    epsilons = (0.05, 0.1)
+
+    def sample(self, n: int, rng: Generator) -> Tensor:
+        return _uniform(n, rng, (0.0, 1.0), (1.5, 2.5))
+
+    def _p(self, task: Tensor, query: Tensor) -> Tensor:
+        return 0.5 + 0.45 * torch.cos(2 * math.pi * (task[..., 1] * query[..., 0] - task[..., 0]))
+
+    def observe(self, task: Tensor, query: Tensor, rng: Generator) -> Tensor:
+        return _coin(self._p(task, query), rng)
+
+    def target(self, task: Tensor) -> Tensor:
+        return task[..., :1]
+
+    def loss(self, task: Tensor, answer: Tensor) -> Tensor:
+        apart = (answer - task[..., :1]).abs()[..., 0]
+        return torch.minimum(apart, 1 - apart)
+
+    def log_p(self, task: Tensor, query: Tensor, y: Tensor) -> Tensor:
+        return _bernoulli(self._p(task, query), y[..., 0])
+
+
+class Discounting(Family):
+    """Hyperbolic discounting: log k from choices between a reward now and 100 later."""
+
+    query_space = Box([0.0, 0.0], [100.0, 8.0])
+    answer_space = Box([-9.0], [0.5])
+    epsilons = (0.4, 0.8)
+
+    def sample(self, n: int, rng: Generator) -> Tensor:
+        log_k = (-4.25 + 1.5 * torch.randn((n, 1), generator=rng)).clamp(-9.0, 0.5)
+        alpha = 1e-3 + (2 * torch.randn((n, 1), generator=rng)).abs()
+        return torch.cat([log_k, alpha], dim=-1)
+
+    def _p(self, task: Tensor, query: Tensor) -> Tensor:
+        later = 100 / (1 + torch.exp(task[..., 0] + query[..., 1]))
+        return 0.01 + 0.98 * (0.5 + 0.5 * torch.erf((query[..., 0] - later) / task[..., 1]))
+
+    def observe(self, task: Tensor, query: Tensor, rng: Generator) -> Tensor:
+        return _coin(self._p(task, query), rng)
+
+    def target(self, task: Tensor) -> Tensor:
+        return task[..., :1]
+
+    def log_p(self, task: Tensor, query: Tensor, y: Tensor) -> Tensor:
+        return _bernoulli(self._p(task, query), y[..., 0])
+
+
+class TwoPeaks(Family):
+    """The higher of two peaks: the decoy's place and height are unknown, so posteriors have two modes."""
+
+    query_space = Box([-1.0], [1.0])
+    answer_space = Box([-1.0], [1.0])
+    epsilons = (0.05, 0.15)
+    horizon = 60
+
+    def sample(self, n: int, rng: Generator) -> Tensor:
+        return _uniform(n, rng, (-1.0, 1.0), (-1.0, 1.0), (0.3, 0.8))
+
+    def _mean(self, task: Tensor, query: Tensor) -> Tensor:
+        first = torch.exp(-((query[..., 0] - task[..., 0]) / 0.25).square())
+        second = task[..., 2] * torch.exp(-((query[..., 0] - task[..., 1]) / 0.25).square())
+        return torch.maximum(first, second)
+
+    def observe(self, task: Tensor, query: Tensor, rng: Generator) -> Tensor:
+        return self._mean(task, query) + 0.1 * torch.randn(len(query), generator=rng)
+
+    def target(self, task: Tensor) -> Tensor:
+        return task[..., :1]
+
+    def log_p(self, task: Tensor, query: Tensor, y: Tensor) -> Tensor:
+        return _normal(y[..., 0], self._mean(task, query), 0.1)
+
+
+class NoisyEdge(Family):
+    """The place of a smooth edge whose observation noise grows with the distance from the middle."""
+
+    query_space = Box([0.0], [1.0])
+    answer_space = Box([0.0], [1.0])
+    epsilons = (0.03, 0.06)
+
+    def sample(self, n: int, rng: Generator) -> Tensor:
+        return _uniform(n, rng, (0.0, 1.0), (0.05, 0.2))
+
+    def _both(self, task: Tensor, query: Tensor) -> tuple[Tensor, Tensor]:
+        mean = torch.tanh((query[..., 0] - task[..., 0]) / task[..., 1])
+        return mean, 0.1 + 1.2 * (query[..., 0] - 0.5).abs()
+
+    def observe(self, task: Tensor, query: Tensor, rng: Generator) -> Tensor:
+        mean, sd = self._both(task, query)
+        return mean + sd * torch.randn(len(query), generator=rng)
+
+    def target(self, task: Tensor) -> Tensor:
+        return task[..., :1]
+
+    def log_p(self, task: Tensor, query: Tensor, y: Tensor) -> Tensor:
+        return _normal(y[..., 0], *self._both(task, query))
+
+
+class NumpyThreshold(PerTaskProblem):
+    """A plain NumPy simulator: the onset of a ramp with unknown steepness."""
+
+    query_space = Box([0.0], [1.0])
+    answer_space = Interval(0.0, 1.0)
+    epsilons = (0.05, 0.1)
+    horizon = 60
+
+    def sample_one(self, rng: np.random.Generator) -> tuple[float, float]:
+        return rng.uniform(0.0, 1.0), rng.uniform(1.0, 3.0)
+
+    def observe_one(self, task: tuple[float, float], query: np.ndarray, rng: np.random.Generator) -> float:
+        return task[1] * max(query[0] - task[0], 0.0) + 0.2 * rng.normal()
+
+    def target_one(self, task: tuple[float, float]) -> float:
+        return task[0]
+
+
+class Ramp(Family):
+    """The batched twin of ``NumpyThreshold``, for its reference."""
+
+    query_space = Box([0.0], [1.0])
+    answer_space = Box([0.0], [1.0])
+    epsilons = (0.05, 0.1)
+    horizon = 60
+
+    def sample(self, n: int, rng: Generator) -> Tensor:
+        return _uniform(n, rng, (0.0, 1.0), (1.0, 3.0))
+
+    def _mean(self, task: Tensor, query: Tensor) -> Tensor:
+        return task[..., 1] * (query[..., 0] - task[..., 0]).clamp_min(0)
+
+    def observe(self, task: Tensor, query: Tensor, rng: Generator) -> Tensor:
+        return self._mean(task, query) + 0.2 * torch.randn(len(query), generator=rng)
+
+    def target(self, task: Tensor) -> Tensor:
+        return task[..., :1]
+
+    def log_p(self, task: Tensor, query: Tensor, y: Tensor) -> Tensor:
+        return _normal(y[..., 0], self._mean(task, query), 0.2)
+
+
+class Case(NamedTuple):
+    """A problem, its two epsilons, and the twin whose likelihood the reference may use."""
+
+    problem: Problem
+    epsilons: tuple[float, float]
+    reference: Family | None
+
+
+def cases() -> dict[str, Case]:
+    """Every family of the battery by name."""
+    own: list[Family] = [
+        Dose(), Slope(), Threshold2AFC(), Resonance(), Branin(), Source(), Decay(), Bowl(), Grade(), HeavyLine(),
+        Enzyme(), Phase(), Discounting(), TwoPeaks(), NoisyEdge(),
+    ]  # fmt: skip
+    found = {type(problem).__name__.lower(): Case(problem, problem.epsilons, problem) for problem in own}
+    found["numpy"] = Case(NumpyThreshold(), (0.05, 0.1), Ramp())
+    found["binary"] = Case(BinarySearch(dim=3, noise=0.15), (0.05, 0.1), None)
+    found["arm"] = Case(BestArm(dim=8, noise=0.3), (0.05, 0.1), None)
+    found["ackley"] = Case(Ackley(dim=3, noise=0.05), (0.1, 0.2), None)
+    return found
