@@ -122,6 +122,7 @@ class BaseTrainer(ABC, Generic[ConfigT]):
         self.rng = torch.Generator().manual_seed(seed)
         self.network = build_network(problem, config, self.rng)
         self.actor = make_actor(config.actor, problem.query_space, problem.answer_space, self.network, config.aim)
+        self._parts = self.network.inference_parameters(), self.network.critic_parameters()
         self.optimiser = make_optimiser(self.network, config.learning_rate, config.actor_rate)
         self.replay = Replay(config.replay_rollouts)
         self.at = Progress(horizon=min(config.horizon, problem.horizon))
@@ -191,7 +192,7 @@ class BaseTrainer(ABC, Generic[ConfigT]):
         self.optimiser.zero_grad(set_to_none=True)
         total = terms.inference + config.stop_weight * terms.stop + terms.continuation
         total.backward()  # type: ignore[no-untyped-call]
-        clip_gradients(self.network, config.gradient_clip)
+        clip_gradients(self._parts, config.gradient_clip)
         if terms.actor is not None:
             assert self.network.actor is not None
             actor_gradients(self.network.actor, terms.actor, config.gradient_clip)

@@ -1,5 +1,6 @@
 """The optimiser of a network, the limit of its gradients, and averages of its weights."""
 
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -25,16 +26,16 @@ def make_optimiser(network: Network, learning_rate: float, actor_rate: float) ->
     return torch.optim.Adam(groups, lr=learning_rate, betas=(0.9, 0.99), fused=True)
 
 
-def clip_gradients(network: Network, limit: float) -> None:
-    """Limits the norm of the gradient of inference and of that of the critic, each on its own.
+def clip_gradients(parts: Iterable[list[torch.nn.Parameter]], limit: float) -> None:
+    """Limits the norm of the gradient of each part of a network on its own.
 
-    Together, a bad batch of one of them would shorten the step of the other.
+    Together, a bad batch of the critic would shorten the step of inference, and the other way round.
 
     Args:
-        network: Its gradients are changed in place; the learned actor's are left alone (``actor_gradients``).
-        limit: The largest norm of each part.
+        parts: Parameters of inference, and of the critic; their gradients are changed in place.
+        limit: The largest norm of each.
     """
-    for part in (network.inference_parameters(), network.critic_parameters()):
+    for part in parts:
         torch.nn.utils.clip_grad_norm_(part, limit)
 
 
