@@ -11,7 +11,7 @@ import torch
 from pydantic import ValidationError
 
 from cicpe.beliefs.base import Belief, BeliefConfig, FitRequest, FittedBelief
-from cicpe.beliefs.budget import Budget
+from cicpe.beliefs.budget import CALIBRATION_SHARE, Budget
 from cicpe.calibration.alarm_fit import fit_alarm as fit_alarm_to
 from cicpe.calibration.thresholds import FINE, SHORT_PILOT_EPISODES, CalibrationRequest, calibrate, pilot
 from cicpe.certification.certificate import LEDGER, append_certificate
@@ -23,8 +23,6 @@ from cicpe.problems import Problem, TaskBatch, make_problem, spec_of
 from cicpe.training.callbacks import TrainingCallback
 from cicpe.training.recipes import choose
 
-CALIBRATION_SHARE = 0.1
-"""Share of a budget in minutes that calibration may take whatever training took."""
 CALIBRATION_SEED = 1_000_003
 """What is added to the seed of a run for the tasks of its calibration."""
 

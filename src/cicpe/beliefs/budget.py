@@ -6,6 +6,9 @@ from typing import final
 
 from cicpe.errors import InvalidInput
 
+CALIBRATION_SHARE = 0.1
+"""Share of a budget in minutes that is kept for calibration, whatever training takes."""
+
 
 @final
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ import time
 from dataclasses import replace
 
 from cicpe.beliefs.base import FitRequest, FittedBelief
+from cicpe.beliefs.budget import CALIBRATION_SHARE
 from cicpe.training.base import AnyTrainer
 from cicpe.training.checkpoint import restore_checkpoint, save_checkpoint
 from cicpe.training.config import NetworkTraining
@@ -12,8 +13,6 @@ from cicpe.training.log import TrainingLog
 from cicpe.training.trainers import make_trainer
 
 CHECKPOINT = "checkpoint.safetensors"
-CALIBRATION_SHARE = 0.1
-"""Share of a budget in minutes that is kept for calibration."""
 
 
 def train_network(config: NetworkTraining, request: FitRequest) -> FittedBelief:
