@@ -21,7 +21,8 @@ from cicpe.evaluation.evaluate import Evaluation, evaluate_agent
 from cicpe.model import Description, Model
 from cicpe.problems import Problem, TaskBatch, make_problem, spec_of
 from cicpe.training.callbacks import TrainingCallback
-from cicpe.training.recipes import choose
+from cicpe.training.race import Race, chosen_before
+from cicpe.training.recipes import candidates, choose
 
 CALIBRATION_SEED = 1_000_003
 """What is added to the seed of a run for the tasks of its calibration."""
@@ -52,8 +53,9 @@ def train(
         epsilon: The range of epsilon to serve (or one value); the problem's own where not given.
         minutes: Wall-clock budget, calibration included; 5 where neither budget is given.
         updates: Budget in gradient steps instead: the run is then reproducible bit for bit on one thread.
-        recipe: A named training configuration: ``fast``, ``paper``, ``particles`` or
-            ``functions``; from the problem if not given.
+        recipe: A named training configuration: ``answers``, ``fast``, ``particles``, ``functions`` or ``paper``. Where
+            it is not given and the budget is in minutes, those that may suit the problem are tried on short slices,
+            and the one that needs the fewest queries goes on.
         actor: ``ts``, ``ttps``, ``ucb``, ``fts``, ``td3``, ``search`` or ``uniform``; from the problem if not given.
         seed: Seeds everything.
         out: A folder for the model, its checkpoint and its log. Without it nothing is written.
@@ -71,25 +73,34 @@ def train(
     Returns:
         The trained and calibrated model, which is also in ``out``.
     """
-    callback = callback or TrainingCallback()
+    began, callback = time.perf_counter(), callback or TrainingCallback()
     if calibration_episodes < 100:
         raise InvalidInput("calibration_episodes", calibration_episodes, "at least 100: thresholds are chosen on them")
     problem = make_problem(problem) if isinstance(problem, str) else problem
     if minutes is None and updates is None:
         minutes = 5.0
-    choice = choose(recipe, problem, actor)
-    config = _configured(choice.config, problem.default_epsilon if epsilon is None else epsilon, settings)
-    callback.on_choice(choice.reasons)
+    wanted = problem.default_epsilon if epsilon is None else epsilon
     folder = None if out is None else Path(out)
     spec = spec_of(problem)
     if folder is not None:
         _check_options(dict(spec.options))
-    budget = Budget(minutes, updates)
-    run = _Run(problem, config, choice.recipe, seed, calibration_episodes)
-    certifier = _certifier(run, budget, certify_every, certify_at, folder, callback)
+    if resume and recipe is None:
+        recipe = chosen_before(folder)
     identity = {"problem": spec.name, "options": dict(spec.options), "seed": seed, "updates": updates}
-    identity["config"] = config.model_dump(mode="json")
-    request = FitRequest(problem, budget, seed, callback, folder, resume, checkpoint_seconds, identity)
+    request = FitRequest(
+        problem, Budget(minutes, updates), seed, callback, folder, resume, checkpoint_seconds, identity
+    )
+    if minutes is not None and recipe is actor is updates is certify_every is settings is None:
+        race = Race(problem, request, lambda config: _configured(config, wanted, None), callback, began)
+        winner, fitted = race.run(candidates(problem))
+        run = _Run(problem, fitted.config, winner.recipe, seed, calibration_episodes)
+        return _calibrated(run, fitted, minutes, began, callback, folder)
+    choice = choose(recipe, problem, actor)
+    config = _configured(choice.config, wanted, settings)
+    callback.on_choice(choice.reasons)
+    run = _Run(problem, config, choice.recipe, seed, calibration_episodes)
+    certifier = _certifier(run, request.budget, certify_every, certify_at, folder, callback)
+    request = replace(request, identity=identity | {"config": config.model_dump(mode="json")})
     if certifier is not None:
         begin = certifier.resume if resume else lambda progress: certifier.start()
         request = replace(request, on_start=begin, on_checkpoint=_tests(certifier, run))
@@ -100,9 +111,24 @@ def train(
             model.save(folder)
             append_certificate(folder / LEDGER, certificate)
         return model
+    began = time.perf_counter() - fitted.seconds  # a resumed run has spent some of its budget before
+    return _calibrated(run, fitted, minutes, began, callback, folder)
+
+
+def _calibrated(
+    run: "_Run",
+    fitted: FittedBelief,
+    minutes: float | None,
+    began: float,
+    callback: TrainingCallback,
+    folder: Path | None,
+) -> Model:
+    """The model of a finished fit, calibrated in what is left of the budget, and saved."""
     callback.on_calibration(0.0)
-    seconds = None if minutes is None else max(60 * minutes - fitted.seconds, 60 * minutes * CALIBRATION_SHARE)
-    model = run.model(fitted, calibration_episodes, seconds, callback.on_calibration)
+    seconds = None
+    if minutes is not None:
+        seconds = max(60 * minutes - (time.perf_counter() - began), 60 * minutes * CALIBRATION_SHARE)
+    model = run.model(fitted, run.calibration_episodes, seconds, callback.on_calibration)
     if folder is not None:
         model.save(folder)
     return model

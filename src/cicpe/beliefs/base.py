@@ -20,7 +20,7 @@ from jaxtyping import Float, Int
 from pydantic import Field, field_validator
 from torch import Generator, Tensor
 
-from cicpe.beliefs.budget import Budget
+from cicpe.beliefs.budget import CALIBRATION_SHARE, Budget
 from cicpe.beliefs.predictors import ObservationPredictor, OwnPredictor, Prediction
 from cicpe.config import Config, check_range
 from cicpe.errors import InvalidInput
@@ -175,7 +175,7 @@ class CalibrationPlan(NamedTuple):
 
     max_episodes: int = 32768
     """The most held-out episodes."""
-    min_share: float = 0.25
+    min_share: float = 1 / 32
     """Share of the episodes that is played whatever the limit in seconds."""
     n_epsilons: int = 9
     """How many epsilons thresholds are chosen for."""
@@ -191,6 +191,8 @@ class CalibrationPlan(NamedTuple):
     """Queries before a rule that values queries may stop."""
     shortens: bool = False
     """Whether the horizon may be cut to what is needed where the time is short."""
+    hasty: float | None = None
+    """Confidence at which an episode is not played on where the time is short; None to play on to certainty."""
     alarm_episodes: int = 4096
     """Episodes of the prior by which an alarm knows what is odd."""
     alarm_ranked: int = 999
@@ -242,6 +244,8 @@ class FittedBelief(NamedTuple):
     """The configuration, with what the fit itself found out."""
     updates: int
     seconds: float
+    longer: "Callable[[Budget], FittedBelief] | None" = None
+    """Goes on with the fit for a further budget, where its kind can; calibration is paid from that budget too."""
 
 
 class BeliefConfig(Config, ABC):
@@ -263,6 +267,11 @@ class BeliefConfig(Config, ABC):
     def has_checkpoints(self) -> bool:
         """Whether the fit can be looked at, saved and certified while it goes on."""
         return False
+
+    @property
+    def fit_share(self) -> float:
+        """Share of a budget in minutes that the fit takes; the rest is for calibration."""
+        return 1 - CALIBRATION_SHARE
 
     @property
     @abstractmethod

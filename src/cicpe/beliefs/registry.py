@@ -15,6 +15,7 @@ KINDS: dict[str, str | type[BeliefConfig]] = {
     "paper": "cicpe.training.config:PaperConfig",
     "particles": "cicpe.beliefs.particles.config:ParticleBeliefConfig",
     "functions": "cicpe.beliefs.functions.config:FunctionBeliefConfig",
+    "answers": "cicpe.beliefs.answers.config:AnswerBeliefConfig",
 }
 """Kind -> where its configuration is."""
 

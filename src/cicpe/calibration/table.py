@@ -32,6 +32,16 @@ class ThresholdCell(NamedTuple):
     """With this probability the chosen threshold, else the risky one: together exactly 1 - delta."""
 
 
+class CurvePoint(NamedTuple):
+    """What was measured of episodes that go on past every stop."""
+
+    queries: int
+    share: float
+    """Of tasks whose recommendation is within epsilon after so many queries."""
+
+
+Curve = tuple[CurvePoint, ...]
+"""From no query to the most that were allowed."""
 Cells = tuple[ThresholdCell | None, ...]
 """One per delta; None where no threshold was safe enough."""
 ThresholdTable = tuple[tuple[Cells, ...], ...]
@@ -59,6 +69,8 @@ class Calibration(Config):
     """The tables of every rule that was calibrated, by its name: point x epsilon x delta."""
     platt: tuple[tuple[Platt, ...], ...] = ()
     """How confidence is shown: point x epsilon; empty where it is shown as it is."""
+    curves: tuple[tuple[Curve, ...], ...] = ()
+    """How success grows with the queries: point x epsilon; empty in models of earlier versions."""
 
     @model_validator(mode="before")
     @classmethod
@@ -186,8 +198,56 @@ class Calibration(Config):
         where = f"at epsilon {epsilon:g}"
         if context:
             where += f" and context {', '.join(f'{value:g}' for value in context)}"
-        allowed = f"at least {reached[0]:g} {where}" if reached else f"a larger epsilon than {epsilon:g}"
-        return InvalidInput("delta", delta, f"{allowed}: with less, this model's {stop} rule was not reliable enough")
+        allowed = f"at least {reached[0]:g} {where}" if reached else f"above {self.deltas[-1]:g} {where}"
+        why = f"with less, this model's {stop} rule was not reliable enough"
+        measured = self._measured(epsilon, context)
+        help_with = self._help(epsilon, delta, stop, reached, measured)
+        return InvalidInput("delta", delta, f"{allowed}: {why}{_sentence(measured, epsilon)}{help_with}")
+
+    def _measured(self, epsilon: float, context: Sequence[float]) -> Curve:
+        """The curve at an epsilon, at the context (or, without one, at the point where least is reached)."""
+        column = self.epsilons.index(epsilon)
+        if not self.curves:
+            return ()
+        if context:
+            point = int(self.grid.nearest(torch.tensor([list(context)], dtype=torch.float32))[0])
+            return self.curves[point][column]
+        return min((row[column] for row in self.curves), key=lambda curve: curve[-1].share)
+
+    def _help(self, epsilon: float, delta: float, stop: str, reached: Sequence[float], curve: Curve) -> str:
+        """What would help, in the user's terms."""
+        column = self._delta_column(delta)
+        ways = []
+        for i, wider in enumerate(self.epsilons):
+            cells = [row[i][column] for row in self.table(stop)]
+            if wider > epsilon and all(cell is not None for cell in cells):
+                queries = max(cell.queries for cell in cells if cell is not None)
+                ways.append(f"epsilon {wider:g} ({queries:.0f} queries on average)")
+                break
+        if reached:
+            ways.append(f"delta {reached[0]:g}")
+        if curve and _still_rises(curve):
+            ways.append(f"a horizon above {curve[-1].queries} queries, if the problem allows it")
+        return f". What would help: {', '.join([*ways, 'more minutes of training'])}"
+
+
+def _still_rises(curve: Curve) -> bool:
+    """Whether more queries would still raise the share of tasks within epsilon."""
+    before = [point.share for point in curve if point.queries <= 0.75 * curve[-1].queries]
+    return bool(before) and curve[-1].share > before[-1] + 0.015
+
+
+def _sentence(curve: Curve, epsilon: float) -> str:
+    """What was measured, in words."""
+    if not curve:
+        return ""
+    last = curve[-1]
+    half = next((point for point in curve if point.share >= 0.8 * last.share), last)
+    rises = "still rising" if _still_rises(curve) else "more queries hardly help"
+    return (
+        f". After {half.queries} queries {half.share:.2f} of tasks are within {epsilon:g}, "
+        f"after {last.queries} (the most) {last.share:.2f}: {rises}"
+    )
 
 
 def _interpolated(grid: Tensor, at: float, values: Float[Tensor, "knot ..."]) -> Float[Tensor, "..."]:

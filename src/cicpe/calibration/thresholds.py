@@ -20,7 +20,7 @@ from torch import Tensor
 from cicpe.agents.stop_rules import STOP_RULES, StopRule, first_true, rules_for
 from cicpe.beliefs.base import Belief, CalibrationPlan
 from cicpe.calibration.platt import Platt, fit_platt
-from cicpe.calibration.table import MARGIN, Calibration, Cells, ThresholdCell
+from cicpe.calibration.table import MARGIN, Calibration, Cells, Curve, CurvePoint, ThresholdCell
 from cicpe.episodes.table import EpisodeTable, RecordSettings, tabulate
 from cicpe.problems import Problem, TaskBatch
 from cicpe.problems.context import ContextGrid, knots_per_context, rank_groups
@@ -33,6 +33,8 @@ SHORT_PILOT_EPISODES = 32
 """Episodes of a pilot where one takes a good part of a second."""
 FINE = 1000
 """Calibration episodes that a short budget is to have room for; else the horizon is cut to what is needed."""
+CURVE_POINTS = 12
+"""About how many points a curve of success has."""
 SLACK = 0.04
 """Accuracy that a pilot of a few episodes does not tell from none."""
 COST_SHARE = 0.125
@@ -54,15 +56,41 @@ class CalibrationRun:
     on_played: Callable[[int], None] = lambda episodes: None
     """Told of every chunk, once it is played."""
 
+    deadline: float | None = None
+    """When to end, by ``time.perf_counter``; None to play all."""
+
     def play(self, episodes: int, seed: int, problem: Problem | None = None) -> EpisodeTable:
         """``tabulate`` on fresh tasks, a chunk at a time."""
-        rng, chunk = torch.Generator().manual_seed(seed), min(self.chunk, self.belief.most_at_once)
-        parts = []
-        for begin in range(0, max(1, episodes), chunk):
-            tasks = TaskBatch.draw(problem or self.problem, min(chunk, max(1, episodes) - begin), rng)
-            parts.append(tabulate(self.belief, tasks, self.settings, rng))
-            self.on_played(len(tasks))
-        return EpisodeTable.joined(parts)
+        return self.play_all(episodes, [(problem or self.problem, seed)])[0]
+
+    def play_all(
+        self, episodes: int, places: Sequence[tuple[Problem, int]], min_share: float = 0.0
+    ) -> list[EpisodeTable]:
+        """The same for several problems and their seeds, in turn, until all are played or the time is up.
+
+        Args:
+            episodes: Of each.
+            places: The problems, each with the seed of its tasks.
+            min_share: Share of the episodes that is played however long it takes.
+
+        Returns:
+            As many episodes of each problem.
+        """
+        rngs = [torch.Generator().manual_seed(seed) for _, seed in places]
+        chunk, episodes = min(self.chunk, self.belief.most_at_once), max(1, episodes)
+        parts: list[list[EpisodeTable]] = [[] for _ in places]
+        played, began = 0, time.perf_counter()
+        while played < episodes:
+            size = min(chunk, episodes - played)
+            for (problem, _), rng, own in zip(places, rngs, parts, strict=True):
+                own.append(tabulate(self.belief, TaskBatch.draw(problem, size, rng), self.settings, rng))
+                self.on_played(size)
+            played += size
+            now = time.perf_counter()
+            round_seconds = (now - began) * chunk / played
+            if self.deadline is not None and played >= min_share * episodes and now + round_seconds > self.deadline:
+                break
+        return [EpisodeTable.joined(own) for own in parts]
 
 
 class PilotEstimate(NamedTuple):
@@ -136,21 +164,26 @@ def calibrate(belief: Belief, problem: Problem, request: CalibrationRequest) -> 
     began, plan = time.perf_counter(), request.plan
     epsilons = log_grid(*request.epsilon, plan.n_epsilons)
     settings = RecordSettings(epsilons, costs=plan.costs, minimum_time=plan.minimum_time)
+    if request.seconds is not None and plan.hasty is not None:
+        settings = replace(settings, certain=plan.hasty)
     # A belief that may be slow is played a few episodes at a time, so that a limit is kept.
-    chunk = SHORT_PILOT_EPISODES if plan.shortens and request.seconds is not None else plan.chunk
+    chunk = SHORT_PILOT_EPISODES if plan.hasty is not None and request.seconds is not None else plan.chunk
     run = CalibrationRun(belief, problem, settings, chunk)
     run = replace(run, settings=replace(settings, query_spread=_best_spread(run, plan, request.seed + 1)))
     rules = rules_for(belief.cost_rule)
     costly = tuple(rule for rule in rules if rule.uses_cost and plan.costs is not None)
-    episodes = _affordable(run, request, bool(costly), began)
+    episodes = _affordable(run, request, began) if costly else request.most_episodes
     for_costs = max(plan.n_context_knots, int(COST_SHARE * episodes)) if costly else 0
-    run = replace(run, on_played=_counted(episodes + for_costs, request.on_progress))
-    grid, tables = _by_context(run, episodes, request.seed, plan.n_context_knots)
+    # Where nothing has to be known beforehand, episodes are played until the time is up.
+    deadline = None if costly or request.seconds is None else began + request.seconds
+    run = replace(run, on_played=_counted(episodes + for_costs, request.on_progress, deadline), deadline=deadline)
+    grid, tables = _by_context(run, episodes, request.seed, plan.n_context_knots, plan.min_share)
+    episodes = sum(table.loss.shape[1] for table in tables)
     free = [rule for rule in rules if not rule.uses_cost]
     chosen = {rule.name: _table(rule, tables, epsilons, request.alpha, plan) for rule in free}
     if costly:
         valued = replace(run, settings=replace(run.settings, rules=costly))
-        _, tables_for_costs = _by_context(valued, for_costs, request.seed + 2, plan.n_context_knots)
+        _, tables_for_costs = _by_context(valued, for_costs, request.seed + 2, plan.n_context_knots, 1.0)
         chosen |= {rule.name: _table(rule, tables_for_costs, epsilons, request.alpha, plan) for rule in costly}
     return Calibration(
         episodes=episodes,
@@ -163,6 +196,7 @@ def calibrate(belief: Belief, problem: Problem, request: CalibrationRequest) -> 
         context_knots=grid.knots,
         rules=chosen,
         platt=_platt_table(tables, epsilons, chosen["confidence"]),
+        curves=tuple(tuple(_curve(table.loss[e] <= value) for e, value in enumerate(epsilons)) for table in tables),
     )
 
 
@@ -180,28 +214,36 @@ def _table(
     )
 
 
-def _affordable(run: CalibrationRun, request: CalibrationRequest, costly: bool, began: float) -> int:
-    """How many of the episodes fit in the time."""
+def _affordable(run: CalibrationRun, request: CalibrationRequest, began: float) -> int:
+    """How many of the episodes fit in the time, where rules that value queries are recorded too."""
     plan, episodes = request.plan, request.most_episodes
     if request.seconds is None:
         return episodes
     start, tried = time.perf_counter(), min(PILOT_EPISODES, run.chunk)
     run.play(tried, request.seed + 3)
-    each = (COST_TIME if costly else 1.0) * (time.perf_counter() - start) / tried
+    each = COST_TIME * (time.perf_counter() - start) / tried
     affordable = int((request.seconds - (time.perf_counter() - began)) / each)
     return min(episodes, max(int(plan.min_share * episodes), affordable))
 
 
-def _counted(total: int, on_progress: Callable[[float], None]) -> Callable[[int], None]:
-    """What counts episodes and tells the share of ``total`` that is played."""
-    played = 0
+def _counted(total: int, on_progress: Callable[[float], None], deadline: float | None = None) -> Callable[[int], None]:
+    """What counts episodes and tells the share of ``total`` (or of the time) that is spent."""
+    played, began = 0, time.perf_counter()
 
     def count(episodes: int) -> None:
         nonlocal played
         played += episodes
-        on_progress(min(1.0, played / total))
+        by_time = 0.0 if deadline is None else (time.perf_counter() - began) / max(deadline - began, 1e-3)
+        on_progress(min(1.0, max(played / total, by_time)))
 
     return count
+
+
+def _curve(success: Tensor) -> Curve:
+    """The share of successes after some numbers of queries, closer together where they are few."""
+    last = success.shape[1] - 1
+    times = sorted({0, last, *(round(last ** (k / CURVE_POINTS)) for k in range(CURVE_POINTS + 1))})
+    return tuple(CurvePoint(t, round(float(success[:, t].double().mean()), 4)) for t in times if t <= last)
 
 
 def _platt_table(
@@ -279,7 +321,9 @@ def _best_spread(run: CalibrationRun, plan: CalibrationPlan, seed: int, episodes
     return min(needed, key=lambda spread: needed[spread])
 
 
-def _by_context(run: CalibrationRun, episodes: int, seed: int, n_knots: int) -> tuple[ContextGrid, list[EpisodeTable]]:
+def _by_context(
+    run: CalibrationRun, episodes: int, seed: int, n_knots: int, min_share: float
+) -> tuple[ContextGrid, list[EpisodeTable]]:
     """Held-out episodes at several contexts: accuracy has to hold at each, not on average.
 
     Contexts that can be set are set to each value; others are grouped by their rank among the episodes.
@@ -288,8 +332,8 @@ def _by_context(run: CalibrationRun, episodes: int, seed: int, n_knots: int) -> 
     grid = problem.context_grid(n_knots)
     if grid is not None:
         each = max(1, episodes // len(grid))
-        places = [problem.at_context(point) for point in grid.points]
-        return grid, [run.play(each, seed + 10 * i, place) for i, place in enumerate(places)]
-    table = run.play(episodes, seed)
+        places = [(problem.at_context(point), seed + 10 * i) for i, point in enumerate(grid.points)]
+        return grid, run.play_all(each, places, min_share)
+    (table,) = run.play_all(episodes, [(problem, seed)], min_share)
     grid, groups = rank_groups(table.context, knots_per_context(n_knots, table.context.shape[-1]))
     return grid, [table.select(rows) for rows in groups]

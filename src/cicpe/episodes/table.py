@@ -18,7 +18,7 @@ from cicpe.problems import Problem, TaskBatch
 
 CHUNK = 512
 CERTAIN = 0.9995
-"""Confidence at which an episode need not be played on: no threshold that matters is above."""
+"""Confidence above which no threshold that matters is."""
 
 
 @final
@@ -80,6 +80,8 @@ class RecordSettings:
     """The range of costs that they are tried at."""
     minimum_time: int = 1
     """Queries before such a rule may stop."""
+    certain: float = CERTAIN
+    """Confidence at which an episode need not be played on: rules with a higher threshold are judged too strictly."""
 
 
 @final
@@ -138,7 +140,7 @@ def tabulate(belief: Belief, tasks: TaskBatch, settings: RecordSettings, rng: Ge
         return torch.stack([_decisions(settings, grids, assessment, e) for e in range(len(epsilons))], dim=1)
 
     def settled(rows: Tensor, assessment: Assessment) -> Tensor:
-        sure = (assessment.confidence >= CERTAIN).all(dim=0)
+        sure = (assessment.confidence >= settings.certain).all(dim=0)
         return sure & (stopped[rows] | decided(assessment)).flatten(1).all(dim=1)
 
     for step in play(Assessor(belief, epsilons, settings.query_spread, costs), tasks, rng, ends=settled):

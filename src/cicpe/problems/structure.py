@@ -1,5 +1,6 @@
 """What can be seen of a problem by asking it a few questions: the facts that default choices rest on."""
 
+import time
 from typing import NamedTuple
 
 import torch
@@ -11,6 +12,8 @@ TASKS = 64
 QUERIES = 96
 """Random queries a task, or twelve per query dimension where that is more."""
 
+SLOW = 5e-4
+"""Seconds per observation above which fewer are made."""
 NEIGHBOURS = 8
 """Queries whose observations are averaged, to see a peak through noise."""
 
@@ -61,11 +64,22 @@ def _pilot(problem: Problem, rng: Generator) -> tuple[TaskBatch, Tensor, Tensor,
     """Tasks, random queries of them (tasks x queries x query), and two observations of each."""
     tasks = TaskBatch.draw(problem, TASKS, rng)
     each = max(QUERIES, 12 * problem.query_space.dim)
-    rows = torch.arange(TASKS).repeat_interleave(each)
-    many = tasks.select(rows)
-    query = problem.query_space.sample(len(rows), rng)
+    if _is_slow(tasks):
+        tasks, each = tasks.select(torch.arange(TASKS // 4)), each // 3
+    n = len(tasks)
+    many = tasks.select(torch.arange(n).repeat_interleave(each))
+    query = problem.query_space.sample(n * each, rng)
     first, second = many.observe(query, rng), many.observe(query, rng)
-    return tasks, query.view(TASKS, each, -1), first.view(TASKS, each, -1), second.view(TASKS, each, -1)
+    return tasks, query.view(n, each, -1), first.view(n, each, -1), second.view(n, each, -1)
+
+
+def _is_slow(tasks: TaskBatch) -> bool:
+    """Whether an observation takes more than half a millisecond."""
+    rng, few = torch.Generator().manual_seed(0), tasks.select(torch.arange(8))
+    query = tasks.problem.query_space.sample(8, rng)
+    began = time.perf_counter()
+    few.observe(query, rng)
+    return time.perf_counter() - began > 8 * SLOW
 
 
 def _explained_by_a_plane(query: Tensor, value: Tensor, again: Tensor) -> bool:

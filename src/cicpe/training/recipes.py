@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import Literal, NamedTuple, cast, get_args
 
+from cicpe.beliefs.answers.hidden import has_numbers
 from cicpe.beliefs.base import BeliefConfig
 from cicpe.beliefs.functions.belief import SIDE, FunctionConfig
 from cicpe.beliefs.functions.config import FunctionBeliefConfig
@@ -202,6 +203,26 @@ def _recipe_for(problem: Problem) -> str:
     return "functions" if _is_a_peak(problem, facts) and not easy else "fast"
 
 
+def candidates(problem: Problem) -> list[Choice]:
+    """The kinds of belief that may suit a problem, in the order in which they are tried.
+
+    Args:
+        problem: The family.
+
+    Returns:
+        Computed beliefs first, the likeliest first among them, and networks last.
+    """
+    facts, space = structure_of(problem), problem.parameter_space
+    tried = ["answers"] if has_numbers(problem) else []
+    if space is not None and space.dim <= MOST_PARAMETERS and problem.has_likelihood:
+        tried.insert(0, "particles")
+    if _is_a_peak(problem, facts):
+        tried.append("functions")
+    if not tried and problem.answer_space.dim == 1:
+        tried.append("answers")
+    return [choose(recipe, problem) for recipe in (*tried, "fast")]
+
+
 def choose(recipe: str | None, problem: Problem, actor: str | None = None) -> Choice:
     """The named recipe for a problem (or the one that fits it), with its own choice of actor or the one asked for."""
     if actor is not None and actor not in get_args(ActorName):
@@ -216,4 +237,4 @@ def choose(recipe: str | None, problem: Problem, actor: str | None = None) -> Ch
     return RECIPES[recipe](problem, cast(ActorName | None, actor))
 
 
-__all__ = ["RECIPES", "Choice", "choose", "fast", "functions", "paper", "particles"]
+__all__ = ["RECIPES", "Choice", "candidates", "choose", "fast", "functions", "paper", "particles"]

@@ -27,6 +27,10 @@ class FunctionBeliefConfig(BeliefConfig):
     """How many kinds of process are mixed."""
 
     @property
+    def fit_share(self) -> float:
+        return 0.25
+
+    @property
     def query_rule(self) -> str:
         return self.actor
 
@@ -42,6 +46,7 @@ class FunctionBeliefConfig(BeliefConfig):
             min_share=1 / 32,
             n_epsilons=5,
             shortens=True,
+            hasty=0.9995,
             alarm_episodes=256,
             alarm_ranked=199,
             alarm_knots=1,
@@ -50,7 +55,7 @@ class FunctionBeliefConfig(BeliefConfig):
 
     def fit(self, request: FitRequest) -> FittedBelief:
         began, problem, budget = time.perf_counter(), request.problem, request.budget
-        limit = budget.part(0.25, self.fit_seconds)
+        limit = budget.part(self.fit_share, self.fit_seconds)
         mixture = fit_gp_mixture(problem, request.seed, self.kinds, budget.updates, limit)
         spaces = problem.query_space, problem.answer_space
         belief = FunctionBelief(*spaces, mixture, self.horizon, self.functions, self.aim)

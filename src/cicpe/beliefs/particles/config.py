@@ -29,6 +29,10 @@ class ParticleBeliefConfig(BeliefConfig):
     """Width of the learned likelihood."""
 
     @property
+    def fit_share(self) -> float:
+        return 0.25
+
+    @property
     def query_rule(self) -> str:
         return self.actor
 
@@ -45,6 +49,7 @@ class ParticleBeliefConfig(BeliefConfig):
             n_epsilons=5,
             n_context_knots=3,
             chunk=64,
+            hasty=0.985,
             alarm_episodes=256,
             alarm_ranked=199,
             alarm_knots=1,
@@ -55,7 +60,7 @@ class ParticleBeliefConfig(BeliefConfig):
         began, budget = time.perf_counter(), request.budget
         learned = None
         if self.likelihood == "learned":
-            limit = budget.part(0.25, self.fit_seconds)
+            limit = budget.part(self.fit_share, self.fit_seconds)
             learned = fit_likelihood(request.problem, limit, request.seed, hidden=self.hidden, updates=budget.updates)
         belief = ParticleBelief(request.problem, self.horizon, self.particles, self.aim, learned)
         return FittedBelief(belief, self, budget.updates or 0, time.perf_counter() - began)

@@ -1,0 +1,327 @@
+"""A posterior over answers under a likelihood that was learned from simulations.
+
+Shapes: B episodes, N candidates, M draws, A candidate queries, J outcomes, Q query, X answer, Y observation, E epsilons.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, NamedTuple, final
+
+import torch
+from jaxtyping import Float, Int
+from pydantic import Field
+from torch import Generator, Tensor
+
+from cicpe import trees
+from cicpe.beliefs.answers.cloud import CloudSearch
+from cicpe.beliefs.answers.grid import MOST_TABLE, GridSearch, Posterior
+from cicpe.beliefs.answers.model import AnswerModel
+from cicpe.beliefs.answers.queries import Goal, answer_kernel, remaining_uncertainty
+from cicpe.beliefs.answers.recommendation import recommend
+from cicpe.beliefs.base import Assessment, Belief
+from cicpe.beliefs.predictors import Prediction
+from cicpe.config import Config
+from cicpe.spaces import Space, Sphere
+
+WORK = 250_000
+"""Numbers of (query, outcome, draw) that are held at once."""
+MANY = 16
+"""Episodes from which on a table of queries pays."""
+
+
+@final
+class QueryConfig(Config):
+    """How queries are chosen."""
+
+    goal: Goal = "information"
+    """What a query is to tell."""
+    candidates: int = Field(default=40, ge=4)
+    """Queries that are compared."""
+    stride: int = Field(default=4, ge=1)
+    """On a line every ``stride``-th of the even queries is compared first, and then the neighbours of the best."""
+    even: int = Field(default=128, ge=4)
+    """Even queries on a line; twice as many in several dimensions."""
+    draws: int = Field(default=96, ge=8)
+    """Draws from the posterior that queries are compared on."""
+    outcomes: int = Field(default=16, ge=2)
+    """Outcomes per query, where they cannot be listed."""
+    width: float = Field(default=0.5, gt=0)
+    """Width of the kernel on answers, in the epsilon that queries are chosen for."""
+    relative_width: float = Field(default=0.15, ge=0)
+    """What is added to it, in the spread of the posterior."""
+
+
+def even_points(space: Space, n: int, seed: int = 0) -> Float[Tensor, "n Q"]:
+    """Points spread evenly over a space, in its unit coordinates."""
+    if space.dim == 1:
+        return -1 + 2 * (torch.arange(n)[:, None] + 0.5) / n
+    if isinstance(space, Sphere):
+        return space.sample(n, torch.Generator().manual_seed(seed))
+    return torch.quasirandom.SobolEngine(space.dim, scramble=True, seed=seed).draw(n) * 2 - 1
+
+
+@final
+@dataclass(frozen=True)
+class AnswerBelief(Belief):
+    """Weighs candidate answers, and queries what would tell most about the right one."""
+
+    model: AnswerModel
+    search: GridSearch | CloudSearch
+    horizon: int
+    aim: float
+    """The epsilon that queries are chosen for."""
+    config: QueryConfig = field(default_factory=QueryConfig)
+    fixed_context: Tensor | None = None
+    """The context, where all tasks have the same."""
+    most_at_once: int = 256
+
+    @property
+    def query_space(self) -> Space:
+        return self.model.query_space
+
+    @property
+    def answer_space(self) -> Space:
+        return self.model.answer_space
+
+    def tensors(self) -> Mapping[str, Tensor]:
+        return self.model.state_dict()
+
+    def begin(self, context: Float[Tensor, "batch context"]) -> Any:
+        return self.search.begin(context)
+
+    @torch.no_grad()
+    def observe(
+        self, state: Any, query: Float[Tensor, "batch query"], observation: Float[Tensor, "batch observation"]
+    ) -> Any:
+        unit = self.query_space.to_unit(query)
+        encoded = self.model.heads.encode(observation)
+        if isinstance(self.search, CloudSearch):
+            return self.search.observe(state, unit, encoded)
+        parts = []
+        for rows in torch.arange(len(unit)).split(64):
+            some = trees.select(state, rows)
+            parts.append(self.search.observe(some, self._parameters(unit[rows], some.context_BC), encoded[rows]))
+        return trees.concatenate(parts)
+
+    # ------------------------------------------------------------ a table of queries for grids
+
+    @cached_property
+    def _even_AQ(self) -> Float[Tensor, "A Q"]:
+        space = self.query_space
+        return even_points(space, self.config.even if space.dim == 1 else 2 * self.config.even)
+
+    @cached_property
+    def _table_AGP(self) -> Float[Tensor, "A G P"] | None:
+        """Head parameters of the even queries for every pair of the grid; None where they would be too many."""
+        if self.fixed_context is None or not isinstance(self.search, GridSearch):
+            return None
+        size = len(self._even_AQ) * len(self.search.places_GV) * self.model.heads.parameters
+        if size > MOST_TABLE:
+            return None
+        contexts = self.fixed_context.expand(len(self._even_AQ), -1)
+        return self.search.parameters(self._even_AQ, contexts)
+
+    def _parameters(self, unit_BQ: Tensor, context_BC: Tensor) -> Float[Tensor, "B G P"]:
+        """Head parameters at one query per episode, from the table where that is worth it."""
+        assert isinstance(self.search, GridSearch)
+        ready = "_table_AGP" in self.__dict__
+        table = self._table_AGP if ready or len(unit_BQ) >= MANY else None
+        if table is None:
+            return self.search.parameters(unit_BQ, context_BC)
+        least_B, place_B = (unit_BQ[:, None] - self._even_AQ).abs().amax(dim=-1).min(dim=1)
+        parameters = table[place_B]
+        other = (least_B > 1e-5).nonzero()[:, 0]
+        if len(other):
+            parameters[other] = self.search.parameters(unit_BQ[other], context_BC[other])
+        return parameters
+
+    # ------------------------------------------------------------ assessments
+
+    @cached_property
+    def _at_once(self) -> int:
+        """Episodes that are assessed together: what fits a cache."""
+        listed = self.model.heads.listed
+        outcomes = self.config.outcomes if listed is None else len(listed)
+        return max(1, min(32, WORK // (self.config.candidates * outcomes * self.config.draws)))
+
+    @torch.no_grad()
+    def assess(
+        self,
+        state: Any,
+        epsilons: Sequence[float],
+        rng: Generator,
+        query_spread: float = 0.0,
+        costs: Sequence[Float[Tensor, " batch"]] = (),
+    ) -> Assessment:
+        self.refuse_costs(costs)
+        numbers = _Numbers.draw(self.config, self.query_space, len(self.model.heads.heads), rng)
+        rows = torch.arange(len(state.time_B)).split(self._at_once)
+        parts = [self._assess(trees.select(state, some), epsilons, numbers) for some in rows]
+        query, recommendation, confidence, std = (torch.cat(column) for column in zip(*parts, strict=True))
+        none = torch.zeros(len(epsilons), 0, len(query))
+        return Assessment(state.time_B, query, recommendation.transpose(0, 1), confidence.T, confidence.T, none, std)
+
+    def _assess(
+        self, state: Any, epsilons: Sequence[float], numbers: "_Numbers"
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Query, recommendations and confidences per epsilon, and spread of the answer, with the episode first."""
+        posterior = self.search.posterior(state)
+        best = [self._recommend(posterior, epsilon) for epsilon in epsilons]
+        answers = torch.stack([self.answer_space.from_unit(answer) for answer, _ in best], dim=1)
+        confidence = torch.stack([share for _, share in best], dim=1).float()
+        mean_BX = (posterior.weight_BN[..., None] * posterior.answer_BNX).sum(dim=1)
+        apart = (posterior.answer_BNX - mean_BX[:, None]).square()
+        std_BX = (posterior.weight_BN[..., None] * apart).sum(dim=1).clamp_min(0).sqrt().float()
+        query = self._query(state, numbers, std_BX, mean_BX.float())
+        return query, answers, confidence, std_BX * self.answer_space.unit_scale
+
+    def _recommend(self, posterior: Posterior, epsilon: float) -> tuple[Tensor, Tensor]:
+        """The answer (in unit coordinates) with the largest mass of success, and that mass."""
+        if isinstance(self.search, CloudSearch):
+            return recommend(self.model.success, self.answer_space, posterior, epsilon)
+        candidates = self.search.candidates_NX
+        mass_BN = posterior.weight_BN @ self._success_of_grid(epsilon).T
+        mean = (posterior.weight_BN[..., None] * candidates).sum(dim=1, keepdim=True)
+        # Of answers that are as good, the one nearest to the mean.
+        apart = torch.linalg.vector_norm(candidates - mean, dim=-1)
+        best = (mass_BN - 1e-4 * apart).argmax(dim=1)
+        return candidates[best], mass_BN.gather(1, best[:, None])[:, 0].clamp(0, 1)
+
+    def _success_of_grid(self, epsilon: float) -> Float[Tensor, "N N"]:
+        """Whether each candidate would succeed were each other one the target."""
+        assert isinstance(self.search, GridSearch)
+        if epsilon not in self._success:
+            candidates = self.search.candidates_NX
+            softness = self.search.step * float(self.answer_space.unit_scale[0])
+            self._success[epsilon] = self.model.success(candidates[None], candidates[None], epsilon, softness)[
+                0
+            ].double()
+        return self._success[epsilon]
+
+    @cached_property
+    def _success(self) -> dict[float, Tensor]:
+        return {}
+
+    @torch.no_grad()
+    def sample_answers(self, state: Any, n: int, rng: Generator) -> Float[Tensor, "batch draw answer"]:
+        places = self._draws(state, n, float(torch.rand((), generator=rng)))
+        order = torch.randperm(n, generator=rng)
+        return self.answer_space.from_unit(places[:, order, : self.answer_space.dim])
+
+    def _draws(self, state: Any, n: int, offset: float) -> Float[Tensor, "B n V"]:
+        chosen = self.search.draws(state, n, offset)
+        return self.search.places_GV[chosen] if isinstance(self.search, GridSearch) else chosen
+
+    @torch.no_grad()
+    def predict(self, state: Any, query: Float[Tensor, "batch query"]) -> Prediction:
+        heads, n = self.model.heads, self.config.draws
+        places = self._draws(state, n, 0.5)
+        unit = self.query_space.to_unit(query)
+        parameters = self.model.network(unit[:, None], places, state.context_BC[:, None])
+        uniform = torch.rand((n, len(heads.heads), 2), generator=torch.Generator().manual_seed(0))
+        seen = heads.decode(heads.draw(parameters, uniform))
+        low, high = seen.amin(dim=(0, 1)), seen.amax(dim=(0, 1))
+        binary = heads.binary
+        ends = torch.tensor([[h.low, h.high] if hasattr(h, "low") else [0.0, 1.0] for h in heads.heads])
+        centre = torch.where(binary, ends.mean(dim=1), (low + high) / 2)
+        upper = (seen > centre).float().mean(dim=1).clamp(0.5 / n, 1 - 0.5 / n)
+        log_std = seen.std(dim=1).clamp_min(1e-6).log()
+        return Prediction(binary, centre, torch.logit(upper), seen.mean(dim=1), log_std)
+
+    # ------------------------------------------------------------ queries
+
+    def _query(self, state: Any, numbers: "_Numbers", std_BX: Tensor, mean_BX: Tensor) -> Float[Tensor, "B Q"]:
+        chosen = self.search.draws(state, self.config.draws, numbers.offset)
+        on_grid = isinstance(self.search, GridSearch)
+        places = self.search.places_GV[chosen] if isinstance(self.search, GridSearch) else chosen
+        kernel = self._kernel(places[..., : self.answer_space.dim], std_BX)
+        space = self.query_space
+        if space.dim == 1:
+            table = self._table_AGP if on_grid and "_table_AGP" in self.__dict__ else None
+            best = self._best_on_line(state, chosen if table is not None else places, kernel, numbers, table)
+            return space.from_unit(self._even_AQ[best])
+        unit_BAQ = self._candidates(places, numbers, mean_BX)
+        left = self._uncertainty(state, unit_BAQ, places, kernel, numbers)
+        return space.project(space.from_unit(unit_BAQ[torch.arange(len(left)), left.argmin(dim=1)]))
+
+    def _kernel(self, answer_BMX: Tensor, std_BX: Tensor) -> Float[Tensor, "B M M"]:
+        """How close the answers of draws are."""
+        if self.model.success.learned:
+            kernel: Tensor = self.model.success(answer_BMX, answer_BMX, self.aim)
+            return kernel.clamp_min(1e-3)
+        space = self.answer_space
+        reach = math.sqrt(2 * self.aim) if isinstance(space, Sphere) else self.aim
+        spread = torch.linalg.vector_norm(std_BX * space.unit_scale, dim=-1)
+        return answer_kernel(
+            space.from_unit(answer_BMX), self.config.width * reach + self.config.relative_width * spread
+        )
+
+    def _uncertainty(
+        self, state: Any, unit_BAQ: Tensor, places: Tensor, kernel: Tensor, numbers: "_Numbers"
+    ) -> Float[Tensor, "B A"]:
+        context = state.context_BC[:, None, None]
+        parameters = self.model.network(unit_BAQ[:, :, None], places[:, None], context)
+        return remaining_uncertainty(self.model.heads, parameters, kernel, numbers.uniform_JY2, self.config.goal)
+
+    def _best_on_line(
+        self, state: Any, drawn: Tensor, kernel: Tensor, numbers: "_Numbers", table: Tensor | None
+    ) -> Int[Tensor, " B"]:
+        """The place among the even queries of the one that leaves least uncertainty: coarsely, then finely."""
+        even, rows = self._even_AQ, torch.arange(len(kernel))
+
+        def best(chosen_BA: Tensor) -> Tensor:
+            if table is None:
+                left = self._uncertainty(state, even[chosen_BA], drawn, kernel, numbers)
+            else:
+                parameters = table[chosen_BA[:, :, None], drawn[:, None]]
+                heads, goal = self.model.heads, self.config.goal
+                left = remaining_uncertainty(heads, parameters, kernel, numbers.uniform_JY2, goal)
+            return chosen_BA[rows, left.argmin(dim=1)]
+
+        stride, size = self.config.stride, len(even)
+        coarse = torch.arange(int(numbers.offset * stride), size, stride)
+        near = best(coarse.expand(len(rows), -1))[:, None] + torch.arange(1 - stride, stride)
+        return best(near.clamp(0, size - 1))
+
+    def _candidates(self, places: Tensor, numbers: "_Numbers", mean_BX: Tensor) -> Float[Tensor, "B A Q"]:
+        """Candidate queries in unit coordinates: even ones, and, where answers may be queried, places about them."""
+        space, answers, a = self.query_space, self.answer_space, self.config.candidates
+        batch, m = places.shape[:2]
+        if space.dim != answers.dim:
+            return numbers.even_AQ.expand(batch, -1, -1)
+        third = a // 3
+        answer_BMX = places[..., : answers.dim]
+        chosen = (torch.arange(third) * m) // third
+        own = answers.from_unit(answer_BMX[:, chosen])
+        mean = answers.from_unit(mean_BX)[:, None]
+        other = answers.from_unit(answer_BMX[:, (chosen + m // 2) % m])
+        size = torch.linalg.vector_norm(other - mean, dim=-1, keepdim=True) / math.sqrt(space.dim)
+        about = mean + 3 * numbers.length_A1[:third] * size * numbers.normal_AQ[:third]
+        local = space.to_unit(space.project(torch.cat([own, about], dim=1)))
+        return torch.cat([local, numbers.even_AQ[: a - 2 * third].expand(batch, -1, -1)], dim=1)
+
+
+class _Numbers(NamedTuple):
+    """Random numbers of one step, shared by all episodes."""
+
+    offset: float
+    uniform_JY2: Tensor
+    even_AQ: Tensor
+    length_A1: Tensor
+    normal_AQ: Tensor
+
+    @classmethod
+    def draw(cls, config: QueryConfig, space: Space, entries: int, rng: Generator) -> "_Numbers":
+        j, a = config.outcomes, config.candidates
+        strata = (torch.arange(j)[:, None, None] + torch.rand((j, entries, 2), generator=rng)) / j
+        shuffled = torch.rand((j, entries, 2), generator=rng).argsort(dim=0)
+        seed = int(torch.randint(2**31, (), generator=rng))
+        return cls(
+            offset=float(torch.rand((), generator=rng)),
+            uniform_JY2=strata.gather(0, shuffled),
+            even_AQ=even_points(space, a, seed),
+            length_A1=torch.rand((a, 1), generator=rng),
+            normal_AQ=torch.randn((a, space.dim), generator=rng),
+        )

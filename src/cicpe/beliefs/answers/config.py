@@ -1,0 +1,162 @@
+"""The general belief: how well does a candidate answer explain the history, by a likelihood learned from simulations."""
+
+import math
+import time
+from typing import Literal, final
+
+import torch
+from pydantic import Field
+
+from cicpe.beliefs.answers.belief import AnswerBelief, QueryConfig
+from cicpe.beliefs.answers.cloud import CloudSearch
+from cicpe.beliefs.answers.grid import GridSearch
+from cicpe.beliefs.answers.heads import AnyHead, Heads
+from cicpe.beliefs.answers.learn import Family, Learner, LearningSizes, Limit
+from cicpe.beliefs.answers.model import AnswerModel
+from cicpe.beliefs.answers.prior import PriorSizes
+from cicpe.beliefs.base import BeliefConfig, CalibrationPlan, FitRequest, FittedBelief, TaskShape
+from cicpe.beliefs.budget import Budget
+from cicpe.problems.base import Problem, TaskBatch
+
+LONGER_SHARE = 0.3
+"""Share for learning on, of what a race has left."""
+LOOK_SHARE = 0.06
+"""Share for looking at tasks before that."""
+FINEST, COARSEST = 512, 128
+"""Candidates on a line: five per epsilon, within these bounds."""
+
+
+@final
+class AnswerBeliefConfig(BeliefConfig):
+    """A likelihood of answers and what else is hidden, learned from simulations; inference is a search over answers."""
+
+    kind: Literal["answers"] = "answers"
+    actor: Literal["answers"] = "answers"
+    """Queries are chosen for what they tell about the answer; ``queries.goal`` says how."""
+    horizon: int = Field(default=200, ge=1)
+    hidden: int = Field(default=64, ge=4)
+    """Units of the network."""
+    steps: int = Field(default=8, ge=1)
+    """Observations per simulated task."""
+    batch: int = Field(default=512, ge=8)
+    """Simulated tasks per update."""
+    learning_rate: float = Field(default=4e-3, gt=0)
+    prior_draws: int = Field(default=20_000, ge=1024)
+    """Simulated tasks that the prior is made of, at most."""
+    points: int = Field(default=1024, ge=64)
+    """Points of a cloud, where answers are no line."""
+    queries: QueryConfig = QueryConfig()
+    """How queries are chosen."""
+    heads: tuple[AnyHead, ...] = ()
+    """How observations are distributed; found by the fit."""
+    nuisance: int | None = None
+    """Hidden numbers beside the answer; found by the fit, None where they cannot be read."""
+    codes: int = 0
+    """Points that stand for a nuisance which cannot be read; found by the fit."""
+    draws: int = 0
+    """Simulated tasks that the prior is made of; found by the fit."""
+    learned_success: bool = False
+    """Whether the loss is something else than a distance; found by the fit."""
+    on_grid: bool = False
+    """Whether the answers are a line or a finite set; found by the fit."""
+    fixed_context: tuple[float, ...] | None = None
+    """The context, where all tasks have the same; found by the fit."""
+
+    @property
+    def fit_share(self) -> float:
+        return 0.5
+
+    @property
+    def query_rule(self) -> str:
+        return self.actor
+
+    @property
+    def aim(self) -> float:
+        """The epsilon that queries are chosen for: the middle of the range, so that one calibration holds."""
+        return math.sqrt(math.prod(self.epsilon))
+
+    @property
+    def calibration(self) -> CalibrationPlan:
+        return CalibrationPlan(
+            max_episodes=8192 if self.on_grid else 4096,
+            min_share=0.0,
+            n_epsilons=5,
+            n_context_knots=3,
+            chunk=64,
+            hasty=0.985,
+            alarm_episodes=256,
+            alarm_ranked=199,
+            alarm_knots=1,
+            verify_episodes=60,
+        )
+
+    def fit(self, request: FitRequest) -> FittedBelief:
+        began, problem, budget = time.perf_counter(), request.problem, request.budget
+        seconds = None if budget.minutes is None else self.fit_share * 60 * budget.minutes
+        sizes = LearningSizes(self.hidden, self.steps, self.batch, self.learning_rate, self.prior_draws)
+        family = Family.look(problem, sizes, request.seed, None if seconds is None else LOOK_SHARE * seconds)
+        spent = time.perf_counter() - began
+        limit = Limit(None if seconds is None else max(1.0, seconds - spent), budget.updates)
+        learner = family.learn(limit)
+        return self._fitted(family, learner, began, request.seed)
+
+    def _fitted(self, family: Family, learner: Learner, began: float, seed: int) -> FittedBelief:
+        """The belief of what was learned, which can be gone on with."""
+        problem, model, prior = family.problem, learner.model, learner.model.prior
+        context = TaskBatch.draw(problem, 256, torch.Generator().manual_seed(seed + 5)).context
+        same = bool((context == context[:1]).all())
+        config = self.model_copy(
+            update={
+                "heads": model.heads.heads,
+                "nuisance": None if family.nuisance is None else prior.sizes.nuisance,
+                "codes": 0 if model.codes is None else len(model.codes.points_KD),
+                "draws": prior.sizes.draws,
+                "learned_success": model.success.learned,
+                "on_grid": self._suits_a_grid(model, same),
+                "fixed_context": tuple(context[0].tolist()) if same else None,
+            }
+        )
+
+        def longer(budget: Budget) -> FittedBelief:
+            further = Limit(LONGER_SHARE * 60 * (budget.minutes or 0), budget.updates)
+            return self._fitted(family, learner.longer(further), began, seed)
+
+        belief = config.belief(model, min(self.horizon, problem.horizon))
+        return FittedBelief(belief, config, learner.updates, time.perf_counter() - began, longer)
+
+    def _suits_a_grid(self, model: AnswerModel, same_context: bool) -> bool:
+        """Whether all candidates can be kept: an unread nuisance needs it, a line allows it."""
+        if model.codes is not None or model.prior.values() is not None:
+            return True
+        return model.answer_space.dim == 1 and same_context
+
+    def belief(self, model: AnswerModel, horizon: int) -> AnswerBelief:
+        """The belief of a learned model."""
+        search: GridSearch | CloudSearch = CloudSearch(model, self.points)
+        if self.on_grid:
+            width = 2 * float(model.answer_space.unit_scale[0])
+            search = GridSearch(model, int(min(FINEST, max(COARSEST, 5 * width / self.epsilon[0]))))
+        context = None if self.fixed_context is None else torch.tensor(self.fixed_context)
+        return AnswerBelief(model, search, horizon, self.aim, self.queries, context)
+
+    def build(self, shape: TaskShape, horizon: int) -> tuple[AnswerBelief, AnswerModel]:
+        sizes = PriorSizes(self.draws, shape.answer_space.dim, self.nuisance or 0)
+        model = AnswerModel.empty(
+            (shape.query_space, shape.answer_space),
+            Heads(self.heads),
+            sizes,
+            len(shape.context_names),
+            self.codes,
+            self.learned_success,
+            self.hidden,
+        )
+        return self.belief(model, horizon), model
+
+    def describe(self) -> str:
+        hidden = f"{self.codes} codes" if self.codes else f"{self.nuisance or 0} hidden numbers"
+        where = "a grid" if self.on_grid else f"{self.points} points"
+        return f"a learned likelihood of the answer with {hidden}, on {where}"
+
+    @classmethod
+    def default_for(cls, problem: Problem) -> "AnswerBeliefConfig":
+        return cls(horizon=problem.horizon)

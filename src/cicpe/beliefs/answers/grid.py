@@ -1,0 +1,139 @@
+"""Inference on a grid: for answers that are a line or a finite set.
+
+Every candidate keeps, for every point of the nuisance, the log-likelihood of the history, so the nuisance is
+marginalised by a sum. Where many episodes have the same context, the head parameters of a table of queries are
+computed once for all.
+
+Shapes: B episodes, N candidates, K points of the nuisance, M draws, A queries of the table, V place, X answer.
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple, final
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from cicpe.beliefs.answers.model import AnswerModel
+
+POINTS = (1, 64, 256)
+"""Points of a nuisance by how many numbers it has; the last for more."""
+MOST_TABLE = 40_000_000
+"""Numbers that a table may have."""
+
+
+def systematic(weight_BN: Float[Tensor, "B N"], n: int, offset: float) -> Int[Tensor, "B n"]:
+    """Places of ``n`` systematic draws by weights that need not add up to one; ``offset`` is in [0, 1)."""
+    total = weight_BN.double().cumsum(dim=-1)
+    ticks = (torch.arange(n, dtype=torch.float64) + offset) / n * total[:, -1:]
+    return torch.searchsorted(total, ticks).clamp_max(weight_BN.shape[-1] - 1)
+
+
+class Posterior(NamedTuple):
+    """Weighted candidates of every episode."""
+
+    answer_BNX: Float[Tensor, "B N X"]
+    """In unit coordinates."""
+    weight_BN: Float[Tensor, "B N"]
+
+
+class GridState(NamedTuple):
+    """How every candidate with every point of the nuisance explains the history."""
+
+    log_BNK: Float[Tensor, "B N K"]
+    context_BC: Float[Tensor, "B C"]
+    time_B: Int[Tensor, " B"]
+
+
+@final
+@dataclass(frozen=True)
+class GridSearch:
+    """All candidates are kept."""
+
+    model: AnswerModel
+    points: int
+    """Candidates on a line."""
+
+    @cached_property
+    def _candidates(self) -> tuple[Tensor, Tensor]:
+        return self.model.prior.values() or self.model.prior.line(self.points)
+
+    @property
+    def candidates_NX(self) -> Float[Tensor, "N X"]:
+        """In unit coordinates."""
+        return self._candidates[0]
+
+    @cached_property
+    def step(self) -> float:
+        """The distance of neighbours on a line in unit coordinates; zero for a finite set."""
+        if self.model.prior.values() is not None:
+            return 0.0
+        return float(self.candidates_NX[1, 0] - self.candidates_NX[0, 0])
+
+    @cached_property
+    def nuisance(self) -> tuple[Float[Tensor, "K D"], Float[Tensor, "N K"]]:
+        """Points of the nuisance, and the log prior weight of each given the candidate."""
+        x, prior = self.candidates_NX, self.model.prior
+        if self.model.codes is not None:
+            return self.model.codes.points_KD.detach(), self.model.codes.log_share(x).detach().double()
+        d = prior.sizes.nuisance
+        points, shares = spread_out(prior.draws_MV[:8000, x.shape[1] :], POINTS[min(d, len(POINTS) - 1)])
+        n, k = len(x), len(points)
+        place = torch.cat([x[:, None].expand(-1, k, -1), points.expand(n, -1, -1)], dim=-1)
+        return points, torch.log_softmax(prior.dependence(place) + shares.double().clamp_min(1e-9).log(), dim=1)
+
+    @cached_property
+    def places_GV(self) -> Float[Tensor, "G V"]:
+        """All pairs of a candidate and a point, the candidate changing slowest."""
+        x, points = self.candidates_NX, self.nuisance[0]
+        return torch.cat([x.repeat_interleave(len(points), dim=0), points.repeat(len(x), 1)], dim=1)
+
+    @cached_property
+    def log_prior_NK(self) -> Float[Tensor, "N K"]:
+        """Log prior mass of every pair."""
+        return self._candidates[1].double().clamp_min(1e-12).log()[:, None] + self.nuisance[1]
+
+    def begin(self, context: Float[Tensor, "B C"]) -> GridState:
+        """Nothing seen."""
+        return GridState(
+            self.log_prior_NK.expand(len(context), -1, -1), context, torch.zeros(len(context), dtype=torch.long)
+        )
+
+    def parameters(self, query_BQ: Tensor, context_BC: Tensor) -> Float[Tensor, "B G P"]:
+        """Head parameters of all pairs at one query (in unit coordinates) per episode, an episode at a time."""
+        rows = [
+            self.model.network(query, self.places_GV, context)
+            for query, context in zip(query_BQ[:, None], context_BC[:, None], strict=True)
+        ]
+        return torch.stack(rows)
+
+    def observe(self, state: GridState, parameters_BGP: Tensor, encoded_BY: Tensor) -> GridState:
+        """The state with one more observation, whose head parameters are given."""
+        gain_BG = self.model.heads.log_probability(parameters_BGP, encoded_BY[:, None])
+        return state._replace(
+            log_BNK=state.log_BNK + gain_BG.view(state.log_BNK.shape).double(), time_B=state.time_B + 1
+        )
+
+    def posterior(self, state: GridState) -> Posterior:
+        """Candidates and their weights."""
+        joint = torch.softmax(state.log_BNK.flatten(1), dim=1).view(state.log_BNK.shape)
+        return Posterior(self.candidates_NX.expand(len(joint), -1, -1), joint.sum(dim=-1))
+
+    def draws(self, state: GridState, n: int, offset: float) -> Int[Tensor, "B n"]:
+        """Draws of pairs, by their place in ``places_GV``; they come in the candidates' order, so are stratified."""
+        return systematic(torch.softmax(state.log_BNK.flatten(1), dim=1), n, offset)
+
+
+def spread_out(points_MD: Float[Tensor, "M D"], n: int) -> tuple[Float[Tensor, "K D"], Float[Tensor, " K"]]:
+    """``n`` of many points, spread out by a few rounds of k-means from evenly chosen ones, and their shares."""
+    if points_MD.shape[1] == 0:
+        return points_MD[:1], torch.ones(1)
+    centre = points_MD[torch.linspace(0, len(points_MD) - 1, n).long()].clone()
+    count = torch.ones(n)
+    for _ in range(12):
+        nearest = torch.cdist(points_MD, centre, compute_mode="donot_use_mm_for_euclid_dist").argmin(dim=1)
+        count = torch.zeros(n).index_add_(0, nearest, torch.ones(len(points_MD)))
+        total = torch.zeros_like(centre).index_add_(0, nearest, points_MD)
+        centre = torch.where((count > 0)[:, None], total / count.clamp_min(1)[:, None], centre)
+    return centre[count > 0], count[count > 0]

@@ -1,0 +1,348 @@
+"""Observation heads: how the outputs of a network become the probability of an observation.
+
+Every entry of an observation has the head that a pilot of simulated observations asks for: two values have a logit, a
+few values a softmax, whole numbers a discretised mixture, and real numbers a Gaussian or a mixture of logistic
+components, whose tails are heavier. Given the answer and what else is hidden, entries are independent.
+
+Shapes: P network outputs, Y entries of an observation, J outcomes.
+"""
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Annotated, Any, Literal, final
+
+import torch
+from jaxtyping import Bool, Float
+from pydantic import Field
+from torch import Tensor
+from torch.nn import functional
+
+from cicpe.config import Config
+
+MOST_CATEGORIES = 12
+"""Entries with at most this many different values in the pilot are categories."""
+MOST_LISTED = 16
+"""Outcomes of a query that are listed rather than drawn."""
+HALF_LOG_2PI = 0.5 * math.log(2 * math.pi)
+COMPONENTS = 3
+"""Components of a mixture."""
+LOG_SPREADS = (-7.0, 3.0)
+"""Log spreads are kept in this range, in standardised units."""
+
+
+class Head(Config, ABC):
+    """The distribution of one entry of an observation."""
+
+    kind: str
+
+    @property
+    @abstractmethod
+    def parameters(self) -> int:
+        """How many network outputs it takes."""
+
+    @property
+    def outcomes(self) -> int | None:
+        """How many outcomes there are, where they can be listed."""
+        return None
+
+    @abstractmethod
+    def encode(self, value: Float[Tensor, "*batch"]) -> Float[Tensor, "*batch"]:
+        """The entry as the head works with it, for example standardised."""
+
+    @abstractmethod
+    def decode(self, encoded: Float[Tensor, "*batch"]) -> Float[Tensor, "*batch"]:
+        """The inverse of ``encode``."""
+
+    @abstractmethod
+    def log_probability(self, parameters: Tensor, encoded: Tensor) -> Tensor:
+        """Log probability (or density) of an encoded entry; the last axis of ``parameters`` is their own."""
+
+    @abstractmethod
+    def draw(self, parameters: Tensor, uniform: Float[Tensor, "*batch 2"]) -> Tensor:
+        """Encoded entries by two uniform numbers each."""
+
+    def simplified(self, parameters: Tensor) -> "tuple[Head, Tensor]":
+        """A head that is quick to evaluate and near enough for comparing queries, with its parameters."""
+        return self, parameters
+
+
+@final
+class BinaryHead(Head):
+    """Two values, by the logit of the larger."""
+
+    kind: Literal["binary"] = "binary"
+    low: float
+    high: float
+
+    @property
+    def parameters(self) -> int:
+        return 1
+
+    @property
+    def outcomes(self) -> int | None:
+        return 2
+
+    def encode(self, value: Tensor) -> Tensor:
+        return (value > (self.low + self.high) / 2).float()
+
+    def decode(self, encoded: Tensor) -> Tensor:
+        return torch.where(encoded > 0.5, self.high, self.low)
+
+    def log_probability(self, parameters: Tensor, encoded: Tensor) -> Tensor:
+        return functional.logsigmoid(parameters[..., 0] * (2 * encoded - 1))
+
+    def draw(self, parameters: Tensor, uniform: Tensor) -> Tensor:
+        return (uniform[..., 0] < torch.sigmoid(parameters[..., 0])).float()
+
+
+@final
+class CategoricalHead(Head):
+    """A few values, by a softmax over those that the pilot showed; another counts as the nearest of them."""
+
+    kind: Literal["categorical"] = "categorical"
+    values: tuple[float, ...]
+
+    @property
+    def parameters(self) -> int:
+        return len(self.values)
+
+    @property
+    def outcomes(self) -> int | None:
+        return len(self.values)
+
+    def encode(self, value: Tensor) -> Tensor:
+        return (value[..., None] - torch.tensor(self.values)).abs().argmin(dim=-1).float()
+
+    def decode(self, encoded: Tensor) -> Tensor:
+        return torch.tensor(self.values)[encoded.long()]
+
+    def log_probability(self, parameters: Tensor, encoded: Tensor) -> Tensor:
+        chosen = encoded[..., None] == torch.arange(self.parameters)
+        return (parameters * chosen).sum(dim=-1) - parameters.logsumexp(dim=-1)
+
+    def draw(self, parameters: Tensor, uniform: Tensor) -> Tensor:
+        below = parameters.softmax(dim=-1).cumsum(dim=-1)[..., :-1]
+        return (uniform[..., :1] > below).sum(dim=-1).float()
+
+
+class _Scaled(Head):
+    """A numeric entry: a square root or an inverse hyperbolic sine where it is skewed or heavy, then standardised.
+
+    A fixed one-to-one transformation multiplies the likelihood of every candidate by the same factor.
+    """
+
+    transform: Literal["none", "root", "asinh"] = "none"
+    middle: float = 0.0
+    """What the inverse hyperbolic sine is taken about, and in which unit: the median and the quartiles' distance."""
+    width: float = 1.0
+    centre: float = 0.0
+    """Mean and standard deviation after the transformation."""
+    spread: float = 1.0
+
+    def _transformed(self, value: Tensor) -> Tensor:
+        match self.transform:
+            case "root":
+                return (value.clamp_min(0) + 0.375).sqrt()
+            case "asinh":
+                return torch.asinh((value - self.middle) / self.width)
+        return value
+
+    def encode(self, value: Tensor) -> Tensor:
+        return (self._transformed(value) - self.centre) / self.spread
+
+    def decode(self, encoded: Tensor) -> Tensor:
+        moved = encoded * self.spread + self.centre
+        match self.transform:
+            case "root":
+                return moved.clamp_min(0).square() - 0.375
+            case "asinh":
+                return torch.sinh(moved.clamp(-20, 20)) * self.width + self.middle
+        return moved
+
+
+@final
+class GaussianHead(_Scaled):
+    """A real entry, by its mean and log spread."""
+
+    kind: Literal["gaussian"] = "gaussian"
+
+    @property
+    def parameters(self) -> int:
+        return 2
+
+    def log_probability(self, parameters: Tensor, encoded: Tensor) -> Tensor:
+        log_spread = parameters[..., 1].clamp(*LOG_SPREADS)
+        error = (encoded - parameters[..., 0]) * torch.exp(-log_spread)
+        return -0.5 * error.square() - log_spread - HALF_LOG_2PI
+
+    def draw(self, parameters: Tensor, uniform: Tensor) -> Tensor:
+        normal = torch.special.ndtri(uniform[..., 0].double().clamp(1e-6, 1 - 1e-6)).to(parameters)
+        return parameters[..., 0] + torch.exp(parameters[..., 1].clamp(*LOG_SPREADS)) * normal
+
+
+STANDARD = GaussianHead()
+"""A Gaussian for entries that are encoded already."""
+
+
+@final
+class MixtureHead(_Scaled):
+    """A real or whole-number entry, by a mixture of logistic components; over whole numbers it is discretised."""
+
+    kind: Literal["mixture"] = "mixture"
+    whole: bool = False
+
+    @property
+    def parameters(self) -> int:
+        return 3 * COMPONENTS
+
+    def encode(self, value: Tensor) -> Tensor:
+        return value if self.whole else super().encode(value)
+
+    def decode(self, encoded: Tensor) -> Tensor:
+        return encoded if self.whole else super().decode(encoded)
+
+    def _parts(self, parameters: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        share, mean, log_scale = parameters.unflatten(-1, (3, COMPONENTS)).unbind(dim=-2)
+        start = torch.linspace(-1.0, 1.0, COMPONENTS)
+        return functional.log_softmax(share, dim=-1), mean + start, log_scale.clamp(*LOG_SPREADS)
+
+    def log_probability(self, parameters: Tensor, encoded: Tensor) -> Tensor:
+        share, mean, log_scale = self._parts(parameters)
+        if not self.whole:
+            size = ((encoded[..., None] - mean) * torch.exp(-log_scale)).abs()
+            return (share - size - log_scale - 2 * functional.softplus(-size)).logsumexp(dim=-1)
+        upper = (super().encode(encoded + 0.5)[..., None] - mean) * torch.exp(-log_scale)
+        lower = (super().encode(encoded - 0.5)[..., None] - mean) * torch.exp(-log_scale)
+        lower = torch.where(encoded[..., None] <= 0, torch.full_like(lower, -1e4), lower)
+        # The log of a difference of sigmoids: sigmoid(u) sigmoid(-l) (1 - exp(l - u)).
+        gap = (upper - lower).clamp_min(1e-6)
+        inside = functional.logsigmoid(upper) + functional.logsigmoid(-lower) + torch.log(-torch.expm1(-gap))
+        return (share + inside).logsumexp(dim=-1)
+
+    def draw(self, parameters: Tensor, uniform: Tensor) -> Tensor:
+        share, mean, log_scale = self._parts(parameters)
+        chosen = (uniform[..., :1] > share.exp().cumsum(dim=-1)[..., :-1]).sum(dim=-1, keepdim=True)
+        mean, log_scale = mean.gather(-1, chosen)[..., 0], log_scale.gather(-1, chosen)[..., 0]
+        value = mean + log_scale.exp() * torch.logit(uniform[..., 1].clamp(1e-6, 1 - 1e-6))
+        return super().decode(value).round().clamp_min(0) if self.whole else value
+
+    def simplified(self, parameters: Tensor) -> tuple[Head, Tensor]:
+        """One Gaussian. Its spread is a geometric mean, so that a rare wide component does not set it."""
+        log_share, mean, log_scale = self._parts(parameters)
+        share = log_share.exp()
+        middle = (share * mean).sum(dim=-1)
+        between = (share * (mean - middle[..., None]).square()).sum(dim=-1)
+        within = (1.8 * (share * log_scale).sum(dim=-1).exp()).square()  # a logistic's deviation is 1.8 scales
+        if self.whole:
+            # What lies between two whole numbers cannot be seen: nothing below zero, nothing within half a step.
+            root = (middle * self.spread + self.centre).clamp_min(0.375**0.5)
+            middle = (root - self.centre) / self.spread
+            within = within + (0.25 / root / self.spread).square()
+        return STANDARD, torch.stack([middle, 0.5 * (between + within).log()], dim=-1)
+
+
+AnyHead = Annotated[BinaryHead | CategoricalHead | GaussianHead | MixtureHead, Field(discriminator="kind")]
+
+
+@final
+@dataclass(frozen=True)
+class Heads:
+    """One head per entry, used as a single head for whole observations."""
+
+    heads: tuple[Any, ...]
+
+    @cached_property
+    def sizes(self) -> list[int]:
+        """Network outputs of every entry."""
+        return [head.parameters for head in self.heads]
+
+    @property
+    def parameters(self) -> int:
+        """Network outputs in all."""
+        return sum(self.sizes)
+
+    def encode(self, observation: Float[Tensor, "*batch Y"]) -> Float[Tensor, "*batch Y"]:
+        """Every entry as its head works with it."""
+        return torch.stack([head.encode(observation[..., y]) for y, head in enumerate(self.heads)], dim=-1)
+
+    def decode(self, encoded: Float[Tensor, "*batch Y"]) -> Float[Tensor, "*batch Y"]:
+        """The inverse of ``encode``."""
+        return torch.stack([head.decode(encoded[..., y]) for y, head in enumerate(self.heads)], dim=-1)
+
+    def _each(self, parameters: Tensor) -> list[tuple[int, Any, Tensor]]:
+        parts = parameters.split(self.sizes, dim=-1)
+        return [(y, head, part) for y, (head, part) in enumerate(zip(self.heads, parts, strict=True))]
+
+    def log_probability(self, parameters: Float[Tensor, "*#batch P"], encoded: Float[Tensor, "*#batch Y"]) -> Tensor:
+        """Log probability (or density) of encoded observations."""
+        parts = [head.log_probability(part, encoded[..., y]) for y, head, part in self._each(parameters)]
+        return sum(parts[1:], parts[0])
+
+    def draw(self, parameters: Tensor, uniform: Float[Tensor, "*#batch Y 2"]) -> Tensor:
+        """Encoded observations by two uniform numbers per entry."""
+        return torch.stack([head.draw(part, uniform[..., y, :]) for y, head, part in self._each(parameters)], dim=-1)
+
+    def simplified(self, parameters: Tensor) -> "tuple[Heads, Tensor]":
+        """Heads that are quick to evaluate, for comparing queries, with their parameters."""
+        pairs = [head.simplified(part) for _, head, part in self._each(parameters)]
+        return Heads(tuple(head for head, _ in pairs)), torch.cat([part for _, part in pairs], dim=-1)
+
+    @cached_property
+    def listed(self) -> Float[Tensor, "J Y"] | None:
+        """All outcomes, encoded, where there are few; else None."""
+        counts = [head.outcomes for head in self.heads]
+        if any(count is None for count in counts) or math.prod(counts) > MOST_LISTED:
+            return None
+        grid = torch.cartesian_prod(*[torch.arange(count).float() for count in counts])
+        return grid.reshape(-1, len(counts))
+
+    @property
+    def binary(self) -> Bool[Tensor, " Y"]:
+        """Which entries take two values."""
+        return torch.tensor([isinstance(head, BinaryHead) for head in self.heads])
+
+
+def choose_heads(pilot: Float[Tensor, "n Y"], heavy_tails: bool = False) -> tuple[Any, ...]:
+    """The heads that a pilot of observations asks for.
+
+    Args:
+        pilot: Simulated observations.
+        heavy_tails: Whether real entries have a mixture rather than a Gaussian.
+
+    Returns:
+        One head per entry.
+    """
+    return tuple(_choose(entry, heavy_tails) for entry in pilot.unbind(dim=-1))
+
+
+def has_real_entries(heads: Sequence[Head]) -> bool:
+    """Whether some entry is neither two-valued nor categorical nor a whole number."""
+    return any(isinstance(head, GaussianHead) or (isinstance(head, MixtureHead) and not head.whole) for head in heads)
+
+
+def _choose(entry: Tensor, heavy_tails: bool) -> Head:
+    values = entry.unique()
+    if len(values) == 1:
+        values = torch.cat([values, values + 1])
+    if len(values) == 2:
+        return BinaryHead(low=float(values[0]), high=float(values[1]))
+    if len(values) <= MOST_CATEGORIES:
+        return CategoricalHead(values=tuple(values.tolist()))
+    if bool((entry == entry.round()).all()) and float(values[0]) >= 0:
+        return MixtureHead(whole=True, **_scale(entry, "root"))
+    low, middle, high = torch.quantile(entry[:100_000].double(), torch.tensor([0.25, 0.5, 0.75]).double()).tolist()
+    extreme = float((entry - middle).abs().max()) > 25 * max(high - low, 1e-12)
+    scale = _scale(entry, "asinh" if extreme else "none")
+    return MixtureHead(**scale) if heavy_tails else GaussianHead(**scale)
+
+
+def _scale(entry: Tensor, transform: Literal["none", "root", "asinh"]) -> dict[str, Any]:
+    """The constants of a scaled head."""
+    low, middle, high = torch.quantile(entry[:100_000].double(), torch.tensor([0.25, 0.5, 0.75]).double()).tolist()
+    width = max(high - low, 1e-3 * float(entry.std()), 1e-12)
+    moved = _Scaled._transformed(GaussianHead(transform=transform, middle=middle, width=width), entry)
+    centre, spread = float(moved.mean()), max(float(moved.std()), 1e-12)
+    return {"transform": transform, "middle": middle, "width": width, "centre": centre, "spread": spread}

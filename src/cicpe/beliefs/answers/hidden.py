@@ -1,0 +1,156 @@
+"""The hidden numbers of a task that its answer and its context do not already say: the nuisance.
+
+Whatever ``sample`` returns is flattened to numbers. Constant ones, known ones and those that a coordinate of the
+target gives are left out; every other is put on an even scale by its own quantiles. Where tasks can be read like
+this, a network is fitted with the nuisance as an input, and inference ranges over it. Where they cannot, the network
+has to discover codes for it.
+
+Shapes: n tasks, D numbers of the nuisance, S knots.
+"""
+
+from typing import Any, final
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Generator, Tensor
+
+from cicpe import trees
+from cicpe.problems.base import Problem, Task, TaskBatch
+
+MOST_NUMBERS = 12
+"""Tasks with more numbers than this, beside the answer, are not read."""
+MOST_TOGETHER = 9
+"""Hidden numbers, the answer's among them, that a cloud of points can follow."""
+PILOT = 4000
+"""Tasks that the scales are taken from."""
+KNOTS = 257
+EDGE = 3**0.5
+"""Numbers on an even scale lie in [-EDGE, EDGE], where they have variance one."""
+DEPENDENT = 0.9
+"""Share of a target coordinate's variance above which a quadratic function of the other numbers explains it."""
+
+
+def flat_numbers(task: Task) -> Float[Tensor, "n number"] | None:
+    """All numbers of a batch of tasks; None where it holds something else, or tasks of different sizes."""
+    columns: list[Tensor] = []
+    try:
+        leaves = trees.leaves(task)
+    except TypeError:
+        return None
+    for leaf in leaves:
+        if isinstance(leaf, np.ndarray) and leaf.dtype == object:
+            rows = [_numbers_of(value) for value in leaf]
+            if any(row is None for row in rows) or len({len(row) for row in rows if row is not None}) != 1:
+                return None
+            columns.append(torch.tensor(rows, dtype=torch.float64))
+        elif isinstance(leaf, np.ndarray) and leaf.dtype.kind not in "biuf":
+            return None
+        else:
+            columns.append(torch.as_tensor(leaf).double().reshape(len(leaf), -1))
+    joined = torch.cat(columns, dim=1) if columns else None
+    return joined if joined is not None and bool(torch.isfinite(joined).all()) else None
+
+
+def _numbers_of(value: Any) -> list[float] | None:
+    """The numbers of one task of a plain Python or NumPy simulator."""
+    if isinstance(value, dict):
+        value = [value[key] for key in sorted(value, key=str)]
+    if isinstance(value, np.ndarray) and value.dtype.kind in "biuf":
+        value = value.astype(np.float64).reshape(-1).tolist()
+    if isinstance(value, Tensor):
+        value = value.double().flatten().tolist()
+    if isinstance(value, bool | int | float | np.number):
+        return [float(value)]
+    if isinstance(value, list | tuple):
+        parts = [_numbers_of(part) for part in value]
+        return None if any(part is None for part in parts) else [x for part in parts if part for x in part]
+    try:
+        fields = vars(value)
+    except TypeError:
+        return None
+    return _numbers_of(fields)
+
+
+@final
+class Nuisance:
+    """Reads the nuisance of tasks as numbers on an even scale."""
+
+    def __init__(self, kept: list[int], knots_DS: Float[Tensor, "D S"]) -> None:
+        self.kept, self.knots_DS = kept, knots_DS
+
+    @property
+    def size(self) -> int:
+        """How many numbers it has."""
+        return len(self.kept)
+
+    @classmethod
+    def find(cls, problem: Problem, n: int, rng: Generator) -> "Nuisance | None":
+        """The nuisance of a family.
+
+        Args:
+            problem: The family.
+            n: Tasks to look at.
+            rng: Draws them.
+
+        Returns:
+            None where tasks are no numbers, or too many, or where the answer is a function of several of them: a
+            candidate answer could then not vary on its own.
+        """
+        tasks = TaskBatch.draw(problem, n, rng)
+        numbers = flat_numbers(tasks.task)
+        if numbers is None:
+            return None
+        told = torch.cat([tasks.target, tasks.context], dim=1).double()
+        kept = [i for i, column in enumerate(numbers.T) if float(column.std()) > 0 and not _is_told(column, told)]
+        if len(kept) > MOST_NUMBERS:
+            return None
+        levels = torch.linspace(0, 1, KNOTS, dtype=torch.float64)
+        knots = torch.quantile(numbers[:, kept], levels, dim=0).T.contiguous() if kept else torch.zeros(0, KNOTS)
+        nuisance = cls(kept, knots)
+        if kept and _explained(nuisance.read(tasks.task).double(), tasks.target.double()) > DEPENDENT:
+            return None
+        return nuisance
+
+    def read(self, task: Task) -> Float[Tensor, "n D"]:
+        """The nuisance of tasks, each number between -EDGE and EDGE; of equal ones the middle rank."""
+        numbers = flat_numbers(task)
+        assert numbers is not None
+        columns = []
+        for column, knots in zip(numbers[:, self.kept].T.contiguous(), self.knots_DS, strict=True):
+            left = torch.searchsorted(knots, column).clamp(1, KNOTS - 1)
+            right = torch.searchsorted(knots, column, right=True).clamp(1, KNOTS - 1)
+            width = (knots[left] - knots[left - 1]).clamp_min(1e-12)
+            inside = left - 1 + ((column - knots[left - 1]) / width).clamp(0, 1)
+            rank = torch.where(right > left, (left + right - 1) / 2.0, inside)
+            columns.append(EDGE * (2 * rank / (KNOTS - 1) - 1))
+        return torch.stack(columns, dim=1).float() if columns else torch.zeros(len(numbers), 0)
+
+
+def _explained(numbers: Tensor, target: Tensor) -> float:
+    """The largest share of a target coordinate's variance that a quadratic function of the numbers explains."""
+    size = numbers.shape[1]
+    rows, columns = torch.tril_indices(size, size)
+    features = torch.cat([torch.ones(len(numbers), 1), numbers, numbers[:, rows] * numbers[:, columns]], dim=1)
+    half = len(numbers) // 2
+    weights = torch.linalg.lstsq(features[:half], target[:half]).solution
+    error = (target[half:] - features[half:] @ weights).square().mean(dim=0)
+    return float((1 - error / target[half:].var(dim=0).clamp_min(1e-12)).max())
+
+
+def _is_told(column: Tensor, told: Tensor) -> bool:
+    """Whether a number rises or falls with one that is known or asked for, in every pair of tasks."""
+    for other in told.T:
+        if float(other.std()) == 0:
+            continue
+        steps = column[other.argsort(stable=True)].diff()
+        slack = 1e-6 * float(column.std())
+        if bool((steps >= -slack).all()) or bool((steps <= slack).all()):
+            return True
+    return False
+
+
+def has_numbers(problem: Problem, seed: int = 0) -> bool:
+    """Whether all that is hidden of a task is few enough numbers to be inferred together."""
+    nuisance = Nuisance.find(problem, 512, torch.Generator().manual_seed(seed))
+    return nuisance is not None and nuisance.size + problem.answer_space.dim <= MOST_TOGETHER

@@ -1,0 +1,218 @@
+"""Learns a family from simulations within a budget: what is hidden, the prior, success and the likelihood.
+
+The likelihood is fitted by maximum likelihood, conditional on what is hidden, so that any queries will do. Which head
+real observations have is decided by the loss of held-out histories after short slices.
+"""
+
+import copy
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import final
+
+import torch
+from torch import Generator, Tensor, nn
+
+from cicpe.beliefs.answers.heads import Heads, choose_heads, has_real_entries
+from cicpe.beliefs.answers.hidden import PILOT, Nuisance
+from cicpe.beliefs.answers.histories import Histories, HistoryPool, places_of, simulate
+from cicpe.beliefs.answers.model import AnswerModel
+from cicpe.beliefs.answers.prior import Prior
+from cicpe.beliefs.answers.success import Success
+from cicpe.errors import InvalidInput
+from cicpe.problems.base import Problem, TaskBatch
+
+HEAVIER = 0.005
+"""How much better, per observation, a mixture has to be than a Gaussian, which is three times as fast."""
+RACE = 0.2
+"""Share of the time for the comparison of heads."""
+CODES = 32
+"""Points that stand for a nuisance which cannot be read."""
+WARM_UP = 50
+"""Updates over which the learning rate rises."""
+
+
+@final
+@dataclass(frozen=True)
+class LearningSizes:
+    """How the likelihood is learned."""
+
+    hidden: int = 64
+    """Units of the network."""
+    steps: int = 8
+    """Observations per task."""
+    batch: int = 512
+    """Tasks per update; fewer where a nuisance has to be discovered."""
+    rate: float = 4e-3
+    """Peak learning rate."""
+    prior_draws: int = 20_000
+    """Simulated tasks that the prior is made of."""
+
+
+@final
+@dataclass
+class Limit:
+    """Seconds of wall-clock or a number of updates: what a stage of learning may take."""
+
+    seconds: float | None = None
+    updates: int | None = None
+    done: int = 0
+    began: float = field(default_factory=time.perf_counter)
+
+    def part(self, share: float) -> "Limit":
+        """A part of what there is in all."""
+        seconds = None if self.seconds is None else share * self.seconds
+        return Limit(seconds, None if self.updates is None else max(1, round(share * self.updates)))
+
+    def rest(self) -> "Limit":
+        """What is left."""
+        spent = time.perf_counter() - self.began
+        seconds = None if self.seconds is None else max(0.0, self.seconds - spent)
+        return Limit(seconds, None if self.updates is None else max(0, self.updates - self.done))
+
+    @property
+    def progress(self) -> float:
+        """From 0 to 1."""
+        by_time = 0.0 if self.seconds is None else (time.perf_counter() - self.began) / max(self.seconds, 1e-3)
+        return max(by_time, 0.0 if self.updates is None else self.done / max(1, self.updates))
+
+
+@final
+@dataclass
+class Learner:
+    """A model under training, with its optimiser's state."""
+
+    model: AnswerModel
+    pool: HistoryPool
+    sizes: LearningSizes
+    optimiser: torch.optim.Optimizer
+    updates: int = 0
+
+    def loss(self, histories: Histories) -> Tensor:
+        """Negative log-likelihood per observation of each history."""
+        encoded = self.model.heads.encode(histories.observation_BTY)
+        return self.model.history_loss(histories.query_BTQ, encoded, histories.place_BV, histories.context_BC)
+
+    def train(
+        self,
+        limit: Limit,
+        start_rate: float = 1.0,
+        end_rate: float = 0.02,
+        on_progress: Callable[[float], None] = lambda share: None,
+    ) -> None:
+        """Goes on within a limit; the learning rate falls as a cosine."""
+        codes = 0 if self.model.codes is None else len(self.model.codes.points_KD)
+        batch = self.sizes.batch if not codes else max(24, 2 * self.sizes.batch // codes)
+        while (share := limit.progress) < 1:
+            rate = end_rate + (start_rate - end_rate) * 0.5 * (1 + math.cos(math.pi * share))
+            for group in self.optimiser.param_groups:
+                group["lr"] = self.sizes.rate * rate * min(1.0, (self.updates + 1) / WARM_UP)
+            loss = self.loss(self.pool.batch(batch)).mean()
+            self.optimiser.zero_grad()
+            loss.backward()
+            nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
+            self.optimiser.step()
+            self.updates += 1
+            limit.done += 1
+            if self.updates % 20 == 0:
+                on_progress(share)
+
+    def longer(self, limit: Limit) -> "Learner":
+        """A copy that is trained on, so that what was fitted before stays as it is."""
+        model = copy.deepcopy(self.model)
+        trained = [*model.network.parameters(), *([] if model.codes is None else model.codes.parameters())]
+        for parameter in trained:
+            parameter.requires_grad_(True)
+        optimiser = torch.optim.Adam(trained, lr=self.sizes.rate, betas=(0.9, 0.98))
+        optimiser.load_state_dict(self.optimiser.state_dict())
+        pool = replace(self.pool, began=time.perf_counter(), seconds=0.0, simulated=0)
+        learner = Learner(model, pool, self.sizes, optimiser, self.updates)
+        learner.train(limit, start_rate=0.5)
+        model.requires_grad_(False)
+        return learner
+
+    @torch.no_grad()
+    def validate(self, histories: Histories) -> float:
+        """The mean loss of held-out histories."""
+        rows = torch.arange(len(histories.place_BV)).split(64)
+        return float(torch.cat([self.loss(histories.rows(index)) for index in rows]).mean())
+
+
+@final
+@dataclass(frozen=True)
+class Family:
+    """What is known of a family before its likelihood is fitted."""
+
+    problem: Problem
+    nuisance: Nuisance | None
+    prior: Prior
+    success: Success
+    sizes: LearningSizes
+    seed: int
+
+    @classmethod
+    def look(cls, problem: Problem, sizes: LearningSizes, seed: int, seconds: float | None) -> "Family":
+        """Looks at simulated tasks, for a few seconds at most where there is a limit."""
+        rng = torch.Generator().manual_seed(seed + 7)
+        each = _seconds_per_task(problem, rng)
+        most = math.inf if seconds is None else max(seconds, 0.1) / max(each, 1e-9)
+        nuisance = Nuisance.find(problem, int(max(256, min(PILOT, 0.2 * most))), rng)
+        if nuisance is None and not _is_searchable(problem, rng):
+            raise InvalidInput(
+                "recipe",
+                "answers",
+                "another one: tasks hold more than numbers, or too many, and the answer has several coordinates",
+            )
+        draws = int(max(1024, min(sizes.prior_draws, 0.5 * most)))
+        prior = Prior.learn(places_of(TaskBatch.draw(problem, draws, rng), nuisance), problem.answer_space, rng)
+        success = Success.learn(problem, rng, 6.0 if seconds is None else min(6.0, 0.5 * seconds))
+        return cls(problem, nuisance, prior, success, sizes, seed)
+
+    def learner(self, heavy_tails: bool) -> Learner:
+        """A fresh network whose heads a pilot chose."""
+        rng = torch.Generator().manual_seed(self.seed)
+        pool = HistoryPool(self.problem, self.sizes.steps, rng, self.nuisance)
+        pilot = self._pilot(rng)
+        heads = Heads(choose_heads(pilot.observation_BTY.flatten(0, 1), heavy_tails))
+        spaces = self.problem.query_space, self.problem.answer_space
+        codes = CODES if self.nuisance is None else 0
+        contexts = len(self.problem.context_names)
+        model = AnswerModel(spaces, heads, self.prior, contexts, codes, self.success, self.sizes.hidden, rng)
+        model.network.standardise(pilot.context_BC)
+        trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
+        return Learner(model, pool, self.sizes, torch.optim.Adam(trained, lr=self.sizes.rate, betas=(0.9, 0.98)))
+
+    def _pilot(self, rng: Generator, n: int = 512) -> Histories:
+        each = _seconds_per_task(self.problem, rng)
+        return simulate(self.problem, int(min(n, max(24, 2.0 / (16 * each)))), 16, rng, self.nuisance)
+
+    def learn(self, limit: Limit, on_progress: Callable[[float], None] = lambda share: None) -> Learner:
+        """The likelihood with the best head for real observations, trained for all of the limit."""
+        learner = self.learner(heavy_tails=False)
+        if has_real_entries(learner.model.heads.heads):
+            held_out = self._pilot(torch.Generator().manual_seed(self.seed + 1), 256)
+            both = [learner, self.learner(heavy_tails=True)]
+            for contender in both:
+                contender.train(limit.part(RACE / 2), start_rate=0.7, end_rate=0.15)
+                limit.done += contender.updates
+            learner = min(both, key=lambda one: one.validate(held_out) + HEAVIER * (one is both[1]))
+        learner.train(limit.rest(), on_progress=on_progress)
+        learner.model.requires_grad_(False)
+        return learner
+
+
+def _seconds_per_task(problem: Problem, rng: Generator, n: int = 16) -> float:
+    """How long drawing and observing one task takes."""
+    began = time.perf_counter()
+    tasks = TaskBatch.draw(problem, n, rng)
+    tasks.observe(problem.query_space.sample(n, rng), rng)
+    return (time.perf_counter() - began) / n
+
+
+def _is_searchable(problem: Problem, rng: Generator) -> bool:
+    """Whether a grid can hold the answers: a line, or a finite set."""
+    if problem.answer_space.dim == 1:
+        return True
+    targets = TaskBatch.draw(problem, 2048, rng).target
+    return len(targets.unique(dim=0)) <= len(targets) // 8

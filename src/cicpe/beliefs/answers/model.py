@@ -1,0 +1,85 @@
+"""Everything that is learned of a family: its prior, its likelihood and what success is, in one module."""
+
+from typing import final
+
+import torch
+from jaxtyping import Float
+from torch import Generator, Tensor, nn
+
+from cicpe.beliefs.answers.heads import Heads
+from cicpe.beliefs.answers.network import Codes, LikelihoodNetwork, NetworkSizes
+from cicpe.beliefs.answers.prior import Prior, PriorSizes
+from cicpe.beliefs.answers.success import Success
+from cicpe.spaces import Space
+
+CODE_SIZE = 6
+"""Coordinates of a code."""
+
+
+@final
+class AnswerModel(nn.Module):
+    """A family as it was learned from simulations.
+
+    Args:
+        spaces: Of queries and answers.
+        heads: How outputs become probabilities of observations.
+        prior: Draws of the answer, and of the nuisance where it can be read.
+        context: How many contexts there are.
+        codes: How many points stand for a nuisance that cannot be read; 0 where it can.
+        success: What a good answer is.
+        hidden: Units of the network.
+        rng: Draws its first weights.
+    """
+
+    def __init__(
+        self,
+        spaces: tuple[Space, Space],
+        heads: Heads,
+        prior: Prior,
+        context: int,
+        codes: int,
+        success: Success,
+        hidden: int,
+        rng: Generator | None = None,
+    ) -> None:
+        super().__init__()
+        self.query_space, self.answer_space = spaces
+        self.heads, self.prior, self.success = heads, prior, success
+        nuisance = CODE_SIZE if codes else prior.sizes.nuisance
+        dims = spaces[0].dim, spaces[1].dim
+        self.network = LikelihoodNetwork(NetworkSizes(*dims, nuisance, context, heads.parameters, hidden), rng)
+        self.codes = Codes(codes, CODE_SIZE, dims[1], context, rng) if codes else None
+
+    @classmethod
+    def empty(
+        cls,
+        spaces: tuple[Space, Space],
+        heads: Heads,
+        sizes: PriorSizes,
+        context: int,
+        codes: int,
+        learned_success: bool,
+        hidden: int,
+    ) -> "AnswerModel":
+        """A model whose weights have yet to be loaded."""
+        prior, success = Prior(sizes, spaces[1]), Success(spaces[1], learned_success)
+        return cls(spaces, heads, prior, context, codes, success, hidden)
+
+    def history_loss(
+        self,
+        query_BTQ: Float[Tensor, "B T Q"],
+        encoded_BTY: Float[Tensor, "B T Y"],
+        place_BV: Float[Tensor, "B V"],
+        context_BC: Float[Tensor, "B C"],
+    ) -> Float[Tensor, " B"]:
+        """Negative log-likelihood per observation of histories, codes marginalised."""
+        if self.codes is None:
+            parameters = self.network(query_BTQ, place_BV[:, None], context_BC[:, None])
+            return -self.heads.log_probability(parameters, encoded_BTY).mean(dim=1)
+        points_KD = self.codes.points_KD
+        k = len(points_KD)
+        answer_BKX = place_BV[:, None].expand(-1, k, -1)
+        place_BKV = torch.cat([answer_BKX, points_KD.expand(len(place_BV), -1, -1)], dim=-1)
+        parameters = self.network(query_BTQ[:, :, None], place_BKV[:, None], context_BC[:, None, None])
+        log_BK = self.heads.log_probability(parameters, encoded_BTY[:, :, None]).sum(dim=1)
+        return -(log_BK + self.codes.log_share(place_BV)).logsumexp(dim=-1) / query_BTQ.shape[1]

@@ -1,0 +1,150 @@
+"""What is known of the answer and of the nuisance before the first query, learned from simulated tasks.
+
+A *place* is an answer in unit coordinates followed by the nuisance on its even scale. Places are functions of
+*latent* coordinates that are standard normal under the prior: a Gaussian copula with the marginal quantiles of the
+simulated tasks. Directions on a sphere are normalised latent vectors.
+
+Shapes: M draws, V coordinates of a place, X answer, D nuisance, S knots.
+"""
+
+import math
+from typing import NamedTuple, final
+
+import torch
+from jaxtyping import Float
+from torch import Generator, Tensor, nn
+
+from cicpe.spaces import Space, Sphere
+
+KNOTS = 257
+REACH = 4.0
+"""Knots of the quantiles lie at latent coordinates from -REACH to REACH."""
+MOST_VALUES = 256
+"""Targets with at most this many different values are a finite set of answers."""
+CELLS = 64
+"""Cells of the histogram of an answer on a line."""
+
+
+class PriorSizes(NamedTuple):
+    """How large the tables of a prior are."""
+
+    draws: int
+    answer: int
+    nuisance: int
+
+
+@final
+class Prior(nn.Module):
+    """Draws of places, and the map from latent coordinates to places."""
+
+    draws_MV: Tensor
+    latent_MV: Tensor
+    knots_VS: Tensor
+    factor_VV: Tensor
+
+    def __init__(self, sizes: PriorSizes, answer_space: Space) -> None:
+        super().__init__()
+        self.sizes, self.sphere = sizes, isinstance(answer_space, Sphere)
+        m, v = sizes.draws, sizes.answer + sizes.nuisance
+        self.register_buffer("draws_MV", torch.zeros(m, v))
+        self.register_buffer("latent_MV", torch.zeros(m, v))
+        self.register_buffer("knots_VS", torch.zeros(v, KNOTS))
+        self.register_buffer("factor_VV", torch.eye(v))
+
+    @classmethod
+    def learn(cls, places_MV: Tensor, answer_space: Space, rng: Generator) -> "Prior":
+        """The prior of simulated places."""
+        x = answer_space.dim
+        prior = cls(PriorSizes(len(places_MV), x, places_MV.shape[1] - x), answer_space)
+        scores = _normal_scores(places_MV, rng)
+        levels = torch.special.ndtr(torch.linspace(-REACH, REACH, KNOTS, dtype=torch.float64))
+        ordered = places_MV.double().sort(dim=0).values
+        knots = torch.stack([_quantiles(column, levels) for column in ordered.T])
+        if prior.sphere:
+            radius = torch.linalg.vector_norm(torch.randn((len(scores), x), generator=rng), dim=1, keepdim=True)
+            scores[:, :x] = places_MV[:, :x].double() * radius
+        correlation = torch.corrcoef(scores.T).reshape(len(scores.T), -1)
+        if prior.sphere:
+            correlation[:x] = correlation[:, :x] = 0
+            correlation[:x, :x] = torch.eye(x)
+        correlation = torch.where(correlation.abs() < 5 / math.sqrt(len(scores)), 0.0, correlation)
+        correlation.fill_diagonal_(1.0)
+        factor = _cholesky(correlation)
+        latent = torch.linalg.solve_triangular(factor, scores.T, upper=False).T
+        tables = {"draws_MV": places_MV, "latent_MV": latent, "knots_VS": knots, "factor_VV": factor}
+        prior.load_state_dict({name: table.float().contiguous() for name, table in tables.items()})
+        return prior
+
+    def places(self, latent: Float[Tensor, "*batch V"]) -> Float[Tensor, "*batch V"]:
+        """The places at latent coordinates."""
+        # Sums of few terms, in their order: the same whatever else is in the batch.
+        score = (latent[..., None, :] * self.factor_VV).sum(dim=-1)
+        at = ((score.clamp(-REACH, REACH) + REACH) / (2 * REACH) * (KNOTS - 1)).clamp(0, KNOTS - 1.001)
+        cell = at.long()
+        column = torch.arange(latent.shape[-1])
+        below, above = self.knots_VS[column, cell], self.knots_VS[column, cell + 1]
+        place = below + (above - below) * (at - cell)
+        if self.sphere:
+            x = self.sizes.answer
+            direction = score[..., :x] / torch.linalg.vector_norm(score[..., :x], dim=-1, keepdim=True).clamp_min(1e-9)
+            place = torch.cat([direction, place[..., x:]], dim=-1)
+        return place
+
+    def values(self) -> tuple[Float[Tensor, "N X"], Float[Tensor, " N"]] | None:
+        """The answers that there are and their shares, where they are a finite set; else None."""
+        answers = self.draws_MV[:, : self.sizes.answer]
+        values, counts = answers.unique(dim=0, return_counts=True)
+        return (values, counts / counts.sum()) if len(values) <= min(MOST_VALUES, len(answers) // 8) else None
+
+    def line(self, n: int) -> tuple[Float[Tensor, "n 1"], Float[Tensor, " n"]]:
+        """Answers on a line: ``n`` evenly spaced ones and the prior mass of each."""
+        answers = self.draws_MV[:, 0].double()
+        low, high = answers.min(), answers.max()
+        grid = low + (high - low) * (torch.arange(n).double() + 0.5) / n
+        counts = torch.histc(answers, CELLS, float(low), float(high))
+        expected = len(answers) / CELLS
+        # A histogram that may be even is taken as even: chi-square with CELLS - 1 degrees of freedom.
+        if float((counts - expected).square().sum() / expected) < CELLS - 1 + 5 * math.sqrt(2 * (CELLS - 1)):
+            counts = torch.full_like(counts, expected)
+        padded = nn.functional.pad(counts[None, None], (1, 1), mode="replicate")
+        smooth = nn.functional.conv1d(padded, torch.tensor([[[0.25, 0.5, 0.25]]]).double())[0, 0] + 0.02 * expected
+        at = ((grid - low) / (high - low) * CELLS - 0.5).clamp(0, CELLS - 1)
+        cell = at.long().clamp_max(CELLS - 2)
+        density = smooth[cell] + (smooth[cell + 1] - smooth[cell]) * (at - cell)
+        return grid[:, None].float(), density / density.sum()
+
+    def dependence(self, place: Float[Tensor, "*batch V"]) -> Float[Tensor, " *batch"]:
+        """What the copula adds to the log density of an answer with a nuisance."""
+        v = place.shape[-1]
+        if bool((self.factor_VV == torch.eye(v)).all()):
+            return torch.zeros(place.shape[:-1], dtype=torch.float64)
+        flat = place.reshape(-1, v).T.contiguous()
+        cell = torch.searchsorted(self.knots_VS, flat).clamp(1, KNOTS - 1)
+        score = (-REACH + 2 * REACH * (cell.double() - 0.5) / (KNOTS - 1)).T
+        whitened = torch.linalg.solve_triangular(self.factor_VV.double(), score.T, upper=False).T
+        return (0.5 * (score.square() - whitened.square()).sum(dim=-1)).reshape(place.shape[:-1])
+
+
+def _normal_scores(places: Tensor, rng: Generator) -> Float[Tensor, "M V"]:
+    """Standard normal scores of every column by its ranks; equal values are put in a random order."""
+    n = len(places)
+    shuffle = torch.randperm(n, generator=rng)
+    ranks = torch.empty(places.shape, dtype=torch.float64)
+    for v in range(places.shape[1]):
+        order = shuffle[places[shuffle, v].argsort(stable=True)]
+        ranks[order, v] = torch.arange(n, dtype=torch.float64)
+    return torch.special.ndtri((ranks + 0.5) / n)
+
+
+def _quantiles(ordered: Tensor, levels: Tensor) -> Tensor:
+    at = (levels * len(ordered) - 0.5).clamp(0, len(ordered) - 1)
+    below = at.long().clamp_max(len(ordered) - 2)
+    return ordered[below] + (ordered[below + 1] - ordered[below]) * (at - below)
+
+
+def _cholesky(correlation: Tensor) -> Tensor:
+    """The factor of a correlation matrix, whose small eigenvalues may have to be raised."""
+    values, vectors = torch.linalg.eigh(correlation)
+    raised = vectors @ torch.diag(values.clamp_min(1e-3)) @ vectors.T
+    scale = raised.diagonal().rsqrt()
+    return torch.linalg.cholesky(scale[:, None] * raised * scale)

@@ -1,0 +1,67 @@
+"""One-step lookahead: which query's observation would tell most about the answer.
+
+It works on draws of places from the posterior and on the probability of the next observation at each of them. For each
+outcome of a candidate query the draws are weighted anew, and the uncertainty that remains is the entropy of the answer
+smoothed by a kernel on answers, -sum_m w_m log sum_n w_n k(x_m, x_n). The nuisance is thereby marginalised: only what
+the answers of the draws have in common counts.
+
+Shapes: B episodes, A candidate queries, J outcomes, M draws, X answer, Y observation, P head parameters.
+"""
+
+from typing import Literal
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from cicpe.beliefs.answers.heads import Heads
+
+Goal = Literal["information", "agreement", "success"]
+
+
+def remaining_uncertainty(
+    heads: Heads,
+    parameters_BAMP: Float[Tensor, "B A M P"],
+    kernel_BMM: Float[Tensor, "B M M"],
+    uniform_JY2: Float[Tensor, "J Y 2"],
+    goal: Goal = "information",
+) -> Float[Tensor, "B A"]:
+    """The expected uncertainty of the answer after the observation of each candidate query; less is better.
+
+    Args:
+        heads: How head parameters become probabilities.
+        parameters_BAMP: Head parameters of every query at every draw.
+        kernel_BMM: How close the answers of two draws are, from 0 to 1.
+        uniform_JY2: Random numbers for outcomes that cannot be listed.
+        goal: What uncertainty is: the smoothed entropy, the chance that two draws disagree, or that the best one fails.
+    """
+    heads, parameters = heads.simplified(parameters_BAMP)
+    if heads.listed is not None:
+        log_p = heads.log_probability(parameters[:, :, None], heads.listed[:, None])
+        share_BAJ = log_p.exp().mean(dim=-1)
+    else:
+        m, j = parameters.shape[2], len(uniform_JY2)
+        chosen = (torch.arange(j) * m) // j + m // (2 * j)
+        outcomes = heads.draw(parameters[:, :, chosen], uniform_JY2)
+        log_p = heads.log_probability(parameters[:, :, None], outcomes[:, :, :, None])
+        share_BAJ = torch.full(log_p.shape[:3], 1.0 / j)
+    return _uncertainty(log_p, share_BAJ, kernel_BMM, goal)
+
+
+def _uncertainty(log_p_BAJM: Tensor, share_BAJ: Tensor, kernel_BMM: Tensor, goal: Goal) -> Float[Tensor, "B A"]:
+    weight = torch.softmax(log_p_BAJM, dim=-1)
+    smooth = (weight.flatten(1, 2) @ kernel_BMM).view(weight.shape)
+    match goal:
+        case "information":
+            value = -(weight * smooth.clamp_min_(1e-12).log_()).sum(dim=-1)
+        case "agreement":
+            value = 1 - (weight * smooth).sum(dim=-1)
+        case "success":
+            value = 1 - smooth.amax(dim=-1)
+    return (share_BAJ * value).sum(dim=-1)
+
+
+def answer_kernel(answer_BMX: Tensor, bandwidth_B: Tensor) -> Float[Tensor, "B M M"]:
+    """A Cauchy-shaped kernel on answers."""
+    apart = torch.cdist(answer_BMX, answer_BMX, compute_mode="donot_use_mm_for_euclid_dist")
+    return 1 / (1 + (apart / bandwidth_B[:, None, None]).square())

@@ -1,0 +1,55 @@
+"""The answer that succeeds on the largest mass of a weighted cloud, by mean shift from some of its points.
+
+Shapes: B episodes, N points, X answer.
+"""
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from cicpe.beliefs.answers.grid import Posterior, systematic
+from cicpe.beliefs.answers.success import Success
+from cicpe.spaces import Space, Sphere
+
+STARTS = 48
+"""Points that the search starts from."""
+BEST = 4
+"""Answers that mean shift goes on from."""
+JUDGES = 768
+"""Draws on which answers are judged."""
+
+
+def recommend(
+    success: Success, space: Space, posterior: Posterior, epsilon: float
+) -> tuple[Float[Tensor, "B X"], Float[Tensor, " B"]]:
+    """The answer with the largest mass of success (in unit coordinates), and that mass.
+
+    Args:
+        success: What a good answer is.
+        space: Where answers lie.
+        posterior: Weighted candidates.
+        epsilon: How far off an answer may be.
+    """
+    target_BNX = _taken(posterior.answer_BNX, systematic(posterior.weight_BN, JUDGES, 0.5))
+    share = 1 / JUDGES
+    mean = target_BNX.double().mean(dim=1, keepdim=True).float()
+    starts = (torch.arange(STARTS) * JUDGES) // STARTS
+    answers = torch.cat([mean, target_BNX[:, starts]], dim=1)
+    answers = space.project(answers) if isinstance(space, Sphere) else answers
+    hits = success(answers, target_BNX, epsilon)
+    for _ in range(3):
+        mass = (hits.double().sum(dim=-1) * share * 2**40).round()
+        best = mass.sort(dim=1, descending=True, stable=True).indices[:, :BEST]
+        old, hits_old = _taken(answers, best), _taken(hits, best)
+        total = hits_old.double().sum(dim=-1, keepdim=True)
+        shifted = (hits_old.double() @ target_BNX.double() / total.clamp_min(1e-9)).float()
+        shifted = torch.where(total > 1e-9, shifted, old)
+        shifted = space.project(shifted) if isinstance(space, Sphere) else shifted
+        answers = torch.cat([old, shifted], dim=1)
+        hits = torch.cat([hits_old, success(shifted, target_BNX, epsilon)], dim=1)
+    confidence, place = (hits.double().sum(dim=-1) * share).max(dim=1)
+    return answers[torch.arange(len(place)), place], confidence.clamp(0, 1)
+
+
+def _taken(part: Tensor, chosen: Tensor) -> Tensor:
+    return part.gather(1, chosen[..., None].expand(-1, -1, part.shape[-1]))
