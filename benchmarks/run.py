@@ -26,6 +26,7 @@ from cicpe.beliefs.network.memories.recurrent import RecurrentConfig
 from cicpe.beliefs.network.memories.regression import RegressionConfig
 from cicpe.beliefs.network.network import MemoryConfig, NetworkConfig
 from cicpe.beliefs.network.query_rules import make_actor
+from cicpe.plates import observe_plate
 from cicpe.problems import Problem, TaskBatch, make_problem
 from cicpe.training.config import TrainingConfig
 from cicpe.training.loop import Trainer, build_network
@@ -63,7 +64,7 @@ def latency(problem: Problem, memory: MemoryConfig, upto: int = 100, repeats: in
         state = agent.begin(tasks.context)
         proposal = agent.propose(state, rng)
         for t in range(1, upto + 6):
-            observation = tasks.observe(proposal.query, rng)
+            observation = observe_plate(tasks, proposal.query, rng)
             began = time.perf_counter()
             state = agent.observe(state, proposal.query, observation)
             proposal = agent.propose(state, rng)

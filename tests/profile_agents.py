@@ -76,9 +76,9 @@ class ProfileAgent(Agent):
         right = torch.rand(n, generator=rng) < self.success(state.place)
         stop = (state.time >= 1) & (state.time >= self.queries(state.place))
         answer = torch.where(right[:, None], state.place, state.place + 5)
-        return Proposal(torch.zeros(n, self.dim), stop, answer, torch.full((n,), 0.5), torch.ones(n, self.dim))
+        return Proposal(torch.zeros(n, 1, self.dim), stop, answer, torch.full((n,), 0.5), torch.ones(n, self.dim))
 
-    def observe(self, state: ProfileState, query: Tensor, observation: Tensor) -> ProfileState:
+    def update(self, state: ProfileState, query: Tensor, observation: Tensor) -> ProfileState:
         return ProfileState(state.time + 1, observation)
 
 

@@ -107,9 +107,9 @@ class MeanBelief(Belief):
         answer = self.space.project(mean).expand(len(epsilons), -1, -1)
         none = torch.zeros(len(epsilons), 0, len(mean))
         query = torch.full_like(mean, 0.5)
-        return Assessment(state.count.long(), query, answer, confidence, confidence, none, std[:, None])
+        return Assessment(state.count.long(), query[:, None], answer, confidence, confidence, none, std[:, None])
 
-    def observe(self, state: MeanState, query: Tensor, observation: Tensor) -> MeanState:
+    def update(self, state: MeanState, query: Tensor, observation: Tensor) -> MeanState:
         return MeanState(state.total + observation, state.count + 1)
 
     def sample_answers(self, state: MeanState, n: int, rng: Generator) -> Tensor:

@@ -11,7 +11,7 @@ import pytest
 import cicpe
 
 ROOT = Path(cicpe.__file__).parent
-BASE = {"_version", "errors", "files", "trees", "config", "statistics"}
+BASE = {"_version", "errors", "files", "trees", "config", "statistics", "plates"}
 SIMULATOR = BASE | {"spaces", "gp", "data", "problems"}
 DECIDER = SIMULATOR | {"beliefs", "agents", "episodes"}
 MODEL = DECIDER | {"calibration", "training", "sessions", "zoo", "model"}
@@ -25,6 +25,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "files": {"errors"},
     "trees": {"errors"},
     "zoo": {"errors"},
+    "plates": {"errors"},
     "spaces": BASE,
     "gp": BASE | {"spaces"},
     "data": BASE | {"gp"},

@@ -180,8 +180,8 @@ def test_p_values_only_fall(model: Model) -> None:
     state, last = agent.begin(tasks.context), torch.ones(64)
     assert torch.equal(agent.p_value(state), last)
     for _ in range(agent.horizon):
-        query = agent.propose(state, rng).query
-        state = agent.observe(state, query, tasks.observe(query, rng))
+        query = agent.propose(state, rng).query[:, 0]
+        state = agent.update(state, query, tasks.observe(query, rng))
         now = agent.p_value(state)
         assert bool((now <= last).all())
         last = now

@@ -103,7 +103,7 @@ def test_the_threshold_is_that_of_the_episode_and_kept_with_it() -> None:
     state = agent.begin(context)
     rng = torch.Generator().manual_seed(0)
     assert agent.propose(state, rng).stop.tolist() == [True, False, True]
-    state = agent.observe(state, torch.zeros(3, 1), torch.ones(3, 1))
+    state = agent.update(state, torch.zeros(3, 1), torch.ones(3, 1))
     assert agent.propose(state, rng).stop.tolist() == [True, False, True]
 
 
@@ -130,9 +130,9 @@ class Bisection(Agent):
     def propose(self, state: Any, rng: Generator) -> Proposal:
         middle, half = (state.low + state.high) / 2, (state.high - state.low) / 2
         sure = (self.epsilon / half[:, 0]).clamp_max(1.0)
-        return Proposal(middle, half[:, 0] <= self.epsilon, middle, sure, half / 3**0.5)
+        return Proposal(middle[:, None], half[:, 0] <= self.epsilon, middle, sure, half / 3**0.5)
 
-    def observe(self, state: Any, query: Tensor, observation: Tensor) -> Any:
+    def update(self, state: Any, query: Tensor, observation: Tensor) -> Any:
         above = observation > 0
         return BisectionState(torch.where(above, query, state.low), torch.where(above, state.high, query))
 
@@ -217,8 +217,8 @@ class LooksAtTheOthers(Bisection):
 
 
 class ObservesInPlace(Bisection):
-    def observe(self, state: Any, query: Tensor, observation: Tensor) -> Any:
-        after = super().observe(state, query, observation)
+    def update(self, state: Any, query: Tensor, observation: Tensor) -> Any:
+        after = super().update(state, query, observation)
         return BisectionState(state.low.copy_(after.low), state.high.copy_(after.high))
 
 

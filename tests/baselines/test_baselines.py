@@ -140,8 +140,8 @@ def test_cma_es_learns_from_what_it_saw() -> None:
     agent, rng = made("cma-es", problem, 72), torch.Generator().manual_seed(4)
     state = agent.begin(tasks.context)
     for _ in range(72):
-        query = agent.propose(state, rng).query
-        state = agent.observe(state, query, tasks.observe(query, rng))
+        query = agent.propose(state, rng).query[:, 0]
+        state = agent.update(state, query, tasks.observe(query, rng))
     value = state.history.observation_BTY[..., 0]
     assert float(value[:, -12:].mean()) > float(value[:, :12].mean()) / 4
 
@@ -164,7 +164,7 @@ def test_max_value_baselines_by_hand() -> None:
     assert UniformTop(GPMax(), 7).propose(history, rng).recommendation.item() == pytest.approx(5.0)
     many = History(torch.zeros(1, 1), torch.rand(1, 40, 1), torch.arange(40.0).view(1, -1, 1) / 10)
     assert UniformTop(GPMax(), 40).propose(many, rng).recommendation.item() == pytest.approx(3.85)
-    third = UniformBins(GPMax(), 7).propose(History(history[0], history[1][:, :2], value[:, :2]), rng).query
+    third = UniformBins(GPMax(), 7).propose(History(history[0], history[1][:, :2], value[:, :2]), rng).query[:, 0]
     assert 2 / 3 <= third.item() <= 1
 
 
@@ -305,8 +305,8 @@ def test_the_first_queries_of_an_episode_are_one_sobol_sequence(name: str, probl
     agent, rng = made(name, problem, budget=20), torch.Generator().manual_seed(3)
     state, queries = agent.begin(torch.zeros(64, 1)), []
     for _ in range(5):
-        queries.append(agent.propose(state, rng).query)
-        state = agent.observe(state, queries[-1], torch.zeros(64, 1))
+        queries.append(agent.propose(state, rng).query[:, 0])
+        state = agent.update(state, queries[-1], torch.zeros(64, 1))
     cube = to_cube(problem.query_space, torch.stack(queries, dim=1))
     assert evenly_spread(cube[:, :4])
     sobol = torch.quasirandom.SobolEngine(cube.shape[-1]).draw(5, dtype=torch.float64)

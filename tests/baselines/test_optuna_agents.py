@@ -19,8 +19,8 @@ def query_after(agent: OptunaAgent, values: Tensor) -> list[float]:
     """What is asked for once the first ``PLACES`` were observed with these values; the seed is always the same."""
     state = agent.begin(torch.tensor([[0.05]]))
     for place, value in zip(PLACES[: len(values)], values, strict=True):
-        state = agent.observe(state, place[None], value.view(1, 1))
-    asked: list[float] = agent.propose(state, torch.Generator().manual_seed(1)).query[0].tolist()
+        state = agent.update(state, place[None], value.view(1, 1))
+    asked: list[float] = agent.propose(state, torch.Generator().manual_seed(1)).query[0, 0].tolist()
     return asked
 
 

@@ -61,9 +61,9 @@ class Coin(Agent):
     def propose(self, state: torch.Tensor, rng: torch.Generator) -> Proposal:
         n = len(state)
         answer = torch.where(torch.rand(n, generator=rng) < self.right, 0.0, 5.0)[:, None]
-        return Proposal(torch.zeros(n, 1), state >= self.queries, answer, torch.ones(n), torch.ones(n, 1))
+        return Proposal(torch.zeros(n, 1, 1), state >= self.queries, answer, torch.ones(n), torch.ones(n, 1))
 
-    def observe(self, state: torch.Tensor, query: torch.Tensor, observation: torch.Tensor) -> torch.Tensor:
+    def update(self, state: torch.Tensor, query: torch.Tensor, observation: torch.Tensor) -> torch.Tensor:
         return state + 1
 
 

@@ -69,9 +69,9 @@ class FollowsTheScript(Agent):
     def propose(self, state: Any, rng: Generator) -> Proposal:
         mean = (state.total / state.time.clamp_min(1))[:, None]
         confidence = 1 - 1 / (2 + state.time)
-        return Proposal(state.time[:, None] / 100, state.time >= state.stop_at, mean / 100, confidence, mean * 0)
+        return Proposal(state.time[:, None, None] / 100, state.time >= state.stop_at, mean / 100, confidence, mean * 0)
 
-    def observe(self, state: Any, query: Tensor, observation: Tensor) -> Any:
+    def update(self, state: Any, query: Tensor, observation: Tensor) -> Any:
         self.observed.append(len(query))
         return State(state.stop_at, state.time + 1, state.total + observation[:, 0])
 

@@ -8,6 +8,7 @@ import torch
 from torch import Generator, Tensor
 
 from cicpe.episodes.play import never, play
+from cicpe.plates import LearnsFromPlates
 
 
 class Said(NamedTuple):
@@ -21,19 +22,20 @@ class State(NamedTuple):
 
 
 @dataclass(frozen=True)
-class StopsAfter:
+class StopsAfter(LearnsFromPlates):
     """Asks for its own running sum, and stops once it has made as many observations as its context says."""
 
     horizon: int = 6
+    plate: int = 1
 
     def begin(self, context: Tensor) -> State:
         return State(torch.zeros(len(context), 0), context[:, 0])
 
     def propose(self, state: State, rng: Generator) -> Said:
         total = state.told.sum(dim=1, keepdim=True)
-        return Said(total, state.told.shape[1] >= state.limit)
+        return Said(total[:, None].expand(-1, self.plate, -1), state.told.shape[1] >= state.limit)
 
-    def observe(self, state: State, query: Tensor, observation: Tensor) -> State:
+    def update(self, state: State, query: Tensor, observation: Tensor) -> State:
         return state._replace(told=torch.cat([state.told, observation], dim=1))
 
 
@@ -78,7 +80,7 @@ def test_observations_belong_to_the_episodes_that_go_on() -> None:
     for step in steps[:-1]:
         assert step.observation is not None
         numbers = step.rows[step.goes_on].float()
-        assert torch.equal(step.observation[:, 0], numbers + step.proposal.query[step.goes_on, 0])
+        assert torch.equal(step.observation[:, 0, 0], numbers + step.proposal.query[step.goes_on, 0, 0])
     assert steps[-1].observation is None
 
 
@@ -87,6 +89,19 @@ def test_states_follow_their_rows() -> None:
     for step in play(StopsAfter(horizon=4), echo([4.0, 1.0, 3.0, 4.0]), rng()):
         for row, told in zip(step.rows.tolist(), step.state.told.tolist(), strict=True):
             assert told == [row * 2.0**t for t in range(step.time)]
+
+
+def test_plates_count_by_their_queries_and_never_pass_the_last_one() -> None:
+    tasks = echo([9.0, 2.0, 3.0])
+    steps = list(play(StopsAfter(horizon=7, plate=3), tasks, rng()))
+    assert [step.time for step in steps] == [0, 3, 6]
+    assert [step.rows[step.ends].tolist() for step in steps] == [[], [1, 2], [0]]
+    assert [None if step.observation is None else tuple(step.observation.shape) for step in steps] == [
+        (3, 3, 1),
+        (1, 3, 1),
+        None,
+    ]
+    assert tasks.asked == [3, 3, 3, 1, 1, 1]
 
 
 @pytest.mark.parametrize(("limit", "last"), [(None, 5), (2, 2), (99, 5), (0, 0)])

@@ -75,7 +75,7 @@ def proposals(model: Model) -> list[Tensor]:
     for t in range(4):
         proposal = agent.propose(state, rng)
         said += proposal
-        state = agent.observe(state, proposal.query, torch.full((5, 1), 1.0 if t % 2 else -1.0))
+        state = agent.update(state, proposal.query[:, 0], torch.full((5, 1), 1.0 if t % 2 else -1.0))
     return said
 
 

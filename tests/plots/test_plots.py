@@ -44,9 +44,9 @@ class Counter(Agent):
 
     def propose(self, state: Tensor, rng: Generator) -> Proposal:
         point = (state / 10)[:, None].expand(-1, self.dim)
-        return Proposal(point, state >= self.patience, point, state / 20, 1 / (1 + point))
+        return Proposal(point[:, None], state >= self.patience, point, state / 20, 1 / (1 + point))
 
-    def observe(self, state: Tensor, query: Tensor, observation: Tensor) -> Tensor:
+    def update(self, state: Tensor, query: Tensor, observation: Tensor) -> Tensor:
         assert torch.equal(query, (state / 10)[:, None].expand(-1, self.dim))
         assert observation.shape == query.shape
         return state + 1

@@ -43,9 +43,9 @@ class Patient(Agent):
         for number, row in zip(state.number_B.tolist(), state.seen_BT.tolist(), strict=True):
             self.ended[number] = row
         direction = torch.eye(3)[0].expand(batch, -1)
-        return Proposal(direction, stop, direction, torch.zeros(batch), torch.zeros(batch, 3))
+        return Proposal(direction[:, None], stop, direction, torch.zeros(batch), torch.zeros(batch, 3))
 
-    def observe(self, state: Memory, query: Tensor, observation: Tensor) -> Memory:
+    def update(self, state: Memory, query: Tensor, observation: Tensor) -> Memory:
         return Memory(state.number_B, torch.cat([state.seen_BT, observation], dim=1))
 
 

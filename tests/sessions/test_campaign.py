@@ -297,9 +297,9 @@ class Fixed(Agent):
 
     def propose(self, state: Any, rng: Generator) -> Proposal:
         middle = torch.full_like(state, 0.5)
-        return Proposal(middle, state[:, 0] > 10, middle, torch.full((len(state),), 0.7), 0.1 * middle)
+        return Proposal(middle[:, None], state[:, 0] > 10, middle, torch.full((len(state),), 0.7), 0.1 * middle)
 
-    def observe(self, state: Any, query: Tensor, observation: Tensor) -> Any:
+    def update(self, state: Any, query: Tensor, observation: Tensor) -> Any:
         return state + observation
 
 

@@ -143,9 +143,11 @@ class Overflows(Agent):
 
     def propose(self, state: Any, rng: Generator) -> Proposal:
         mean = state / (1 + state)
-        return Proposal(mean, torch.zeros(len(state), dtype=torch.bool), mean, torch.full((len(state),), 0.5), mean)
+        return Proposal(
+            mean[:, None], torch.zeros(len(state), dtype=torch.bool), mean, torch.full((len(state),), 0.5), mean
+        )
 
-    def observe(self, state: Any, query: Tensor, observation: Tensor) -> Any:
+    def update(self, state: Any, query: Tensor, observation: Tensor) -> Any:
         return state + observation.square()
 
 
@@ -226,9 +228,9 @@ class StopsAt(Agent):
 
     def propose(self, state: Any, rng: Generator) -> Proposal:
         answer = state.time / 10
-        return Proposal(answer, state.time[:, 0] >= self.when, answer, torch.full((len(answer),), 0.7), answer)
+        return Proposal(answer[:, None], state.time[:, 0] >= self.when, answer, torch.full((len(answer),), 0.7), answer)
 
-    def observe(self, state: Any, query: Tensor, observation: Tensor) -> Any:
+    def update(self, state: Any, query: Tensor, observation: Tensor) -> Any:
         return Countdown(state.time + 1)
 
 

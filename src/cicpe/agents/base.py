@@ -1,7 +1,8 @@
 """The one interface of every decision-maker: ours, baselines and references.
 
 Everything is batched over episodes. An agent is frozen: what changes during an episode is the state
-that it hands out and takes back. It never sees the hidden task::
+that it hands out and takes back. It never sees the hidden task. The queries of a step, and their observations,
+are a plate (``cicpe.plates``)::
 
     state = agent.begin(context)
     while True:
@@ -10,18 +11,20 @@ that it hands out and takes back. It never sees the hidden task::
         state = agent.observe(state, proposal.query, observation)
 """
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from typing import Any, NamedTuple
 
 from jaxtyping import Bool, Float
 from torch import Generator, Tensor
 
+from cicpe.plates import LearnsFromPlates
+
 
 class Proposal(NamedTuple):
     """What an agent says after each observation, for every episode."""
 
-    query: Float[Tensor, "batch query"]
-    """The next query, should the episode go on."""
+    query: Float[Tensor, "batch q query"]
+    """The next plate of queries, should the episode go on."""
     stop: Bool[Tensor, " batch"]
     """Whether to end now."""
     recommendation: Float[Tensor, "batch answer"]
@@ -32,7 +35,7 @@ class Proposal(NamedTuple):
     """Standard deviation of each coordinate of the target's posterior."""
 
 
-class Agent(ABC):
+class Agent(LearnsFromPlates):
     """A frozen decision-maker for one (epsilon, delta)."""
 
     horizon: int
@@ -47,12 +50,6 @@ class Agent(ABC):
     @abstractmethod
     def propose(self, state: Any, rng: Generator) -> Proposal:
         """The next query, whether to stop, and what to recommend."""
-
-    @abstractmethod
-    def observe(
-        self, state: Any, query: Float[Tensor, "batch query"], observation: Float[Tensor, "batch observation"]
-    ) -> Any:
-        """The state after the observations of the queries."""
 
     def p_value(self, state: Any) -> Float[Tensor, " batch"] | None:
         """How likely a history of the prior is to ever look as odd as each of these; None without an alarm."""

@@ -75,7 +75,7 @@ class BeliefAgent(Agent):
             std=assessment.std,
         )
 
-    def observe(
+    def update(
         self,
         state: BeliefAgentState,
         query: Float[Tensor, "batch query"],
@@ -84,7 +84,7 @@ class BeliefAgent(Agent):
         alarm = state.alarm
         if self.alarm is not None and alarm is not None:
             alarm = self.alarm.observe(alarm, state.belief, query, observation)
-        return state._replace(belief=self.belief.observe(state.belief, query, observation), alarm=alarm)
+        return state._replace(belief=self.belief.update(state.belief, query, observation), alarm=alarm)
 
     def shown_threshold(self, context: Float[Tensor, "batch context"]) -> Float[Tensor, " batch"]:
         """The confidence, as it is shown, at which the confidence rule stops."""

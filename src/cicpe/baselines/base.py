@@ -52,7 +52,7 @@ class HistoryAgent(Agent):
     @abstractmethod
     def propose(self, state: History, rng: Generator) -> Proposal: ...
 
-    def observe(
+    def update(
         self, state: History, query: Float[Tensor, "batch query"], observation: Float[Tensor, "batch observation"]
     ) -> History:
         return state.after(query, observation)
@@ -86,7 +86,7 @@ def fixed_budget_proposal(
     """
     batch = len(query)
     stop = torch.full((batch,), done)
-    return Proposal(query, stop, recommendation, torch.zeros(batch), torch.zeros_like(recommendation))
+    return Proposal(query[:, None], stop, recommendation, torch.zeros(batch), torch.zeros_like(recommendation))
 
 
 def middle(space: Space, batch: int) -> Float[Tensor, "batch dim"]:

@@ -30,7 +30,7 @@ class DirectionAgent(Agent):
         zeros = torch.zeros(len(context), self.problem.query_space.dim, dtype=torch.float64)
         return DirectionState(context[:, 0].double().clamp_min(LEAST_NOISE), zeros, zeros)
 
-    def observe(
+    def update(
         self,
         state: DirectionState,
         query: Float[Tensor, "batch query"],

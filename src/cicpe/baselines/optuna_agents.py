@@ -92,7 +92,7 @@ class OptunaAgent(Agent):
         unit = torch.tensor([list(params.values()) for params in asked], dtype=torch.float32)
         return fixed_budget_proposal(space.project(space.from_unit(unit)), best, done=False)
 
-    def observe(
+    def update(
         self, state: OptunaState, query: Float[Tensor, "batch query"], observation: Float[Tensor, "batch observation"]
     ) -> OptunaState:
         unit = self.problem.query_space.to_unit(query).clamp(-1, 1)

@@ -47,7 +47,7 @@ class RegretBounds(Optimiser):
             return fixed_budget_proposal(query, best_observed(self.problem, state, self.sign), done=False)
         rows = [self._assess(state, row, seed) for row, seed in enumerate(seeds(len(state.query_BTQ), rng))]
         query, recommendation, confidence, std = (torch.stack(column) for column in zip(*rows, strict=True))
-        return Proposal(query, confidence >= 1 - self.delta, recommendation, confidence, std)
+        return Proposal(query[:, None], confidence >= 1 - self.delta, recommendation, confidence, std)
 
     def _assess(self, history: History, episode: int, seed: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Query, recommendation, confidence and spread of one episode."""

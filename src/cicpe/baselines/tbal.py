@@ -225,7 +225,7 @@ class TBAL(Agent):
         confidence = torch.full((batch,), 1 - self.plan.delta if done else 0.0)
         stop = torch.full((batch,), done)
         answer = state.place_B[:, None]
-        return Proposal(query.clamp(0, 1)[:, None], stop, answer, confidence, torch.zeros_like(answer))
+        return Proposal(query.clamp(0, 1)[:, None, None], stop, answer, confidence, torch.zeros_like(answer))
 
     def _step(self, time: int) -> tuple[float, bool, bool]:
         """In the ascent: the distance of the query, whether it goes up, and whether it is the step's last."""
@@ -234,7 +234,7 @@ class TBAL(Agent):
         within = time - int(self.ends[k])
         return apart, within < count, within == 2 * count - 1
 
-    def observe(
+    def update(
         self, state: TBALState, query: Float[Tensor, "batch query"], observation: Float[Tensor, "batch observation"]
     ) -> TBALState:
         time, value = int(state.time_B[0]), observation[:, 0]

@@ -65,7 +65,7 @@ class TrackAndStop(DirectionAgent):
         covered = fewest >= torch.clamp_min(8 * beta / length.square().clamp_min(1e-300), C)
         space = self.problem.answer_space
         return Proposal(
-            query=self._next(state.count_BD, rng),
+            query=self._next(state.count_BD, rng)[:, None],
             stop=(ratio >= beta) & covered,
             recommendation=space.project(estimate.float()),
             confidence=torch.where(covered, 1 - least_delta, 0.0).float(),

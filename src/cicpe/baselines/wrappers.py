@@ -25,10 +25,10 @@ class Wrapper(Agent):
     def propose(self, state: Any, rng: Generator) -> Proposal:
         return self.agent.propose(state, rng)
 
-    def observe(
+    def update(
         self, state: Any, query: Float[Tensor, "batch query"], observation: Float[Tensor, "batch observation"]
     ) -> Any:
-        return self.agent.observe(state, query, observation)
+        return self.agent.update(state, query, observation)
 
 
 @final
@@ -54,4 +54,4 @@ class RandomQueries(Wrapper):
 
     def propose(self, state: Any, rng: Generator) -> Proposal:
         proposal = self.agent.propose(state, rng)
-        return proposal._replace(query=self.query_space.sample(len(proposal.query), rng))
+        return proposal._replace(query=self.query_space.sample(len(proposal.query), rng)[:, None])

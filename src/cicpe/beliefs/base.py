@@ -24,6 +24,7 @@ from cicpe.beliefs.budget import CALIBRATION_SHARE, Budget
 from cicpe.beliefs.predictors import ObservationPredictor, OwnPredictor, Prediction
 from cicpe.config import Config, check_range
 from cicpe.errors import InvalidInput
+from cicpe.plates import LearnsFromPlates
 from cicpe.problems import Problem
 from cicpe.spaces import Space
 
@@ -47,8 +48,8 @@ class Assessment(NamedTuple):
     """What a belief makes of its histories, for E epsilons and C costs of a query."""
 
     time: Int[Tensor, " batch"]
-    query: Float[Tensor, "batch query"]
-    """The next one."""
+    query: Float[Tensor, "batch q query"]
+    """The next plate."""
     recommendation: Float[Tensor, "epsilon batch answer"]
     confidence: Float[Tensor, "epsilon batch"]
     """Probability that the recommendation is within epsilon."""
@@ -65,7 +66,7 @@ class Assessment(NamedTuple):
         return StopView(self.time, minimum_time, self.confidence[epsilon], self.std, self.stop_value[epsilon], going)
 
 
-class Belief(ABC):
+class Belief(LearnsFromPlates):
     """The part of an agent that does not depend on epsilon and delta."""
 
     horizon: int
@@ -127,12 +128,6 @@ class Belief(ABC):
             query_spread: Spread of the queries, where the kind of belief has one.
             costs: Costs at which going on is to be valued; refused by beliefs that do not value queries.
         """
-
-    @abstractmethod
-    def observe(
-        self, state: Any, query: Float[Tensor, "batch query"], observation: Float[Tensor, "batch observation"]
-    ) -> Any:
-        """The state after the observations of the queries."""
 
     @abstractmethod
     def sample_answers(self, state: Any, n: int, rng: Generator) -> Float[Tensor, "batch draw answer"]:

@@ -17,6 +17,7 @@ from cicpe.beliefs.base import Assessment, Belief
 from cicpe.episodes.play import Step, never, play
 from cicpe.episodes.table import Assessor
 from cicpe.errors import InvalidInput
+from cicpe.plates import only_query
 from cicpe.problems import Problem, TaskBatch
 from cicpe.problems.context import ContextGrid
 from cicpe.problems.shifted import shift_ranges
@@ -109,7 +110,7 @@ def _fit_head(fit: Fit, alarm: Alarm) -> None:
     assert head is not None
     with torch.no_grad():
         rows = [
-            alarm.predictor.training_rows(step.state, step.tasks.context, step.proposal.query, _seen(step))
+            alarm.predictor.training_rows(step.state, step.tasks.context, *_asked_and_seen(step))
             for step in fit.steps(fit.problem, _affordable(alarm, HEAD_EPISODES), rng)
         ]
         inputs, observation = trees.concatenate(rows)
@@ -122,9 +123,10 @@ def _fit_head(fit: Fit, alarm: Alarm) -> None:
     _descend(head, loss, HEAD_UPDATES)
 
 
-def _seen(step: Step[Assessment]) -> Tensor:
+def _asked_and_seen(step: Step[Assessment]) -> tuple[Tensor, Tensor]:
+    """The one query of every episode, and what it returned."""
     assert step.observation is not None
-    return step.observation
+    return only_query(step.proposal.query), only_query(step.observation)
 
 
 def _affordable(alarm: Alarm, episodes: int) -> int:
@@ -147,7 +149,7 @@ def _evidence(fit: Fit, alarm: Alarm, problem: Problem, n: int, rng: Generator) 
     """Whole episodes as a detector sees them: step x episode x channel x inputs."""
     return torch.stack(
         [
-            detector_inputs(*alarm.predictor.surprise(step.state, step.tasks.context, step.proposal.query, _seen(step)))
+            detector_inputs(*alarm.predictor.surprise(step.state, step.tasks.context, *_asked_and_seen(step)))
             for step in fit.steps(problem, n, rng)
         ]
     )
@@ -180,7 +182,7 @@ def _alarm_states(fit: Fit, alarm: Alarm, problem: Problem, n: int, rng: Generat
     state = None
     for step in fit.steps(problem, n, rng):
         state = alarm.begin(step.tasks.context) if state is None else state
-        state = alarm.observe(state, step.state, step.proposal.query, _seen(step))
+        state = alarm.observe(state, step.state, *_asked_and_seen(step))
         yield state
 
 

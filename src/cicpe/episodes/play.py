@@ -9,6 +9,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Generator, Tensor
 
 from cicpe import trees
+from cicpe.plates import AnswersQueries, observe_plate
 
 
 @runtime_checkable
@@ -17,7 +18,7 @@ class Proposes(Protocol):
 
     @property
     def query(self) -> Tensor:
-        """The next query of every episode that goes on."""
+        """The next plate of every episode that goes on: batch x q x query."""
 
 
 P = TypeVar("P", bound=Proposes)
@@ -36,14 +37,14 @@ class Player(Protocol[P_co]):
         """The state before the first query."""
 
     def propose(self, state: Any, rng: Generator) -> P_co:
-        """The next query of every episode, and what else the player says."""
+        """The next plate of every episode, and what else the player says."""
 
     def observe(self, state: Any, query: Tensor, observation: Tensor) -> Any:
-        """The state after the observations of the queries."""
+        """The state after the observations of a plate."""
 
 
 @runtime_checkable
-class Tasks(Protocol):
+class Tasks(AnswersQueries, Protocol):
     """Whoever answers queries: a ``TaskBatch``, or a recording of one."""
 
     @property
@@ -54,9 +55,6 @@ class Tasks(Protocol):
 
     def select(self, index: Tensor) -> "Tasks":
         """Some of the tasks."""
-
-    def observe(self, query: Tensor, rng: Generator) -> Tensor:
-        """One observation of each task at its query."""
 
 
 @final
@@ -76,8 +74,8 @@ class Step(Generic[P]):
     state: Any
     proposal: P
     ends: Bool[Tensor, " live"]
-    """Which episodes end here, by the player's choice or because no query is left."""
-    observation: Float[Tensor, "going observation"] | None
+    """Which episodes end here, by the player's choice or because no plate is left."""
+    observation: Float[Tensor, "going q observation"] | None
     """What the queries of the episodes that go on returned; None where all end."""
 
     @property
@@ -114,13 +112,15 @@ def play(
         limit: The most queries of an episode, where that is fewer than the player's horizon.
 
     Yields:
-        A step for every number of observations, from none on.
+        A step before every plate, from no observations on. A plate that would pass the last query is not made.
     """
     last = player.horizon if limit is None else min(limit, player.horizon)
     rows, state = torch.arange(len(tasks)), player.begin(tasks.context)
-    for time in range(last + 1):
+    time = 0
+    while True:
         proposal = player.propose(state, rng)
-        over = ends(rows, proposal) if time < last else torch.ones(len(rows), dtype=torch.bool)
+        after = time + proposal.query.shape[1]
+        over = ends(rows, proposal) if after <= last else torch.ones(len(rows), dtype=torch.bool)
         if bool(over.all()):
             yield Step(time, rows, tasks, state, proposal, over, None)
             return
@@ -128,6 +128,6 @@ def play(
         live, query, next_state = tasks, proposal.query, state
         if bool(over.any()):
             live, query, next_state = tasks.select(going), query[going], trees.select(state, going)
-        observation = live.observe(query, rng)
+        observation = observe_plate(live, query, rng)
         yield Step(time, rows, tasks, state, proposal, over, observation)
-        rows, tasks, state = rows[going], live, player.observe(next_state, query, observation)
+        time, rows, tasks, state = after, rows[going], live, player.observe(next_state, query, observation)

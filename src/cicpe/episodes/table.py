@@ -203,7 +203,7 @@ def tabulate_agent(
         chunk: Episodes that are played together.
 
     Returns:
-        One row per episode and one column per number of observations, from none on.
+        One row per episode and one column per step, from before the first on.
     """
     if episodes < 1 or steps < 0:
         raise InvalidInput("episodes, steps", (episodes, steps), "at least one episode, and no negative steps")

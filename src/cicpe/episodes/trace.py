@@ -10,11 +10,12 @@ from torch import Generator
 from cicpe.agents.base import Agent, Proposal
 from cicpe.episodes.play import never, play
 from cicpe.errors import InvalidInput
+from cicpe.plates import only_query
 from cicpe.problems import TaskBatch
 
 
 class Trace(NamedTuple):
-    """An episode of T queries. AgentTable have one row more: the first is before any query."""
+    """An episode of T queries. Beliefs have one row more: the first is before any query."""
 
     query: Float[np.ndarray, "T query"]
     observation: Float[np.ndarray, "T observation"]
@@ -36,14 +37,14 @@ def trace_episode(agent: Agent, tasks: TaskBatch, rng: Generator, extra: int = 0
 
     Args:
         agent: Any decision-maker.
-        hidden: A single task.
+        tasks: A single one.
         rng: Draws the agent's randomness and the observations.
         extra: Queries to go on for past the stop (up to the horizon), to see what they would have changed.
     """
     if len(tasks) != 1:
-        raise InvalidInput("hidden", f"{len(tasks)} tasks", "a single task")
+        raise InvalidInput("tasks", f"{len(tasks)} tasks", "a single task")
     proposals: list[Proposal] = []
-    seen = [torch.zeros(0, tasks.problem.observation_dim)]
+    seen = [torch.zeros(1, 0, tasks.problem.observation_dim)]
     stop_time: int | None = None
     for step in play(agent, tasks, rng, ends=never):
         proposals.append(step.proposal)
@@ -53,13 +54,13 @@ def trace_episode(agent: Agent, tasks: TaskBatch, rng: Generator, extra: int = 0
             break
         seen.append(step.observation)
     assert stop_time is not None
-    query, _, mean, confidence, std = (torch.cat(column).numpy() for column in zip(*proposals, strict=True))
+    plate, _, mean, confidence, std = (torch.cat(column) for column in zip(*proposals, strict=True))
     return Trace(
-        query=query[:-1],
-        observation=torch.cat(seen).numpy(),
-        mean=mean,
-        std=std,
-        confidence=confidence,
+        query=only_query(plate)[:-1].numpy(),
+        observation=torch.cat(seen, dim=1)[0].numpy(),
+        mean=mean.numpy(),
+        std=std.numpy(),
+        confidence=confidence.numpy(),
         target=tasks.target[0].numpy(),
         stop_time=stop_time,
         stopped=bool(proposals[stop_time].stop[0]),

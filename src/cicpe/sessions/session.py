@@ -18,6 +18,7 @@ from cicpe._version import __version__
 from cicpe.agents.alarm import InPrior, in_prior
 from cicpe.agents.base import Agent, Proposal
 from cicpe.errors import InvalidInput, SessionError
+from cicpe.plates import only_query
 from cicpe.sessions.events import Attached, Corrected, Event, Skipped, Told, Undone, in_force
 from cicpe.sessions.skipping import elsewhere
 from cicpe.sessions.status import Reason, Skip, Status, StatusStep
@@ -275,18 +276,18 @@ class Session:
     def ask(self) -> np.ndarray:
         """The next query. Asking again before telling gives the same one."""
         self._check_open("read its recommendation; there is nothing more to measure")
-        return self._now.proposal.query[0].numpy().copy()
+        return self._open_query.numpy().copy()
 
     def told(self, observation: Values) -> Told:
         """The event of telling, not yet taken."""
         self._check_open("this observation was not taken; its recommendation stands")
         values = numbers("observation", observation, self.observation_dim)
-        return Told(query=self._now.proposal.query[0].tolist(), observation=values)
+        return Told(query=self._open_query.tolist(), observation=values)
 
     def is_open(self, query: Values) -> bool:
         """Whether a query is the open one, but for the digits that were not written down."""
         place = torch.tensor(numbers("query", query, self.query_space.dim), dtype=torch.float32)
-        off = (self._now.proposal.query[0] - place).abs() / self.query_space.unit_scale
+        off = (self._open_query - place).abs() / self.query_space.unit_scale
         return not self.stopped and bool((off <= SAME_PLACE).all())
 
     def attached(self, query: Values, observation: Values) -> Attached:
@@ -313,7 +314,7 @@ class Session:
     def skipped(self, reason: str = "") -> Skipped:
         """The event of skipping, not yet taken."""
         self._check_open("there is no open query to skip")
-        return Skipped(query=self._now.proposal.query[0].tolist(), reason=check_text("reason", reason))
+        return Skipped(query=self._open_query.tolist(), reason=check_text("reason", reason))
 
     def undone(self) -> Undone:
         """The event of undoing, not yet taken."""
@@ -376,6 +377,10 @@ class Session:
 
     # How it is derived.
 
+    @property
+    def _open_query(self) -> Tensor:
+        return only_query(self._now.proposal.query)[0]
+
     def _check_open(self, otherwise: str) -> None:
         if self.stopped:
             raise SessionError(f"the session has stopped: {otherwise}")
@@ -401,10 +406,12 @@ class Session:
         return _Derived(positions, steps, skips, state, proposal)
 
     def _observed(self, state: Any, steps: Sequence[StatusStep]) -> Any:
-        for step in steps:
-            query = torch.tensor([step.query], dtype=torch.float32)
-            state = self._agent.observe(state, query, torch.tensor([step.observation], dtype=torch.float32))
-        return state
+        if not steps:
+            return state
+        plate = torch.tensor([[step.query for step in steps]], dtype=torch.float32)
+        return self._agent.observe(
+            state, plate, torch.tensor([[step.observation for step in steps]], dtype=torch.float32)
+        )
 
     def _rng(self, position: int) -> Generator:
         # A generator of its own for every position: the next query depends on the log, not on how it was reached.
@@ -417,7 +424,8 @@ class Session:
         if not skips:
             return proposal
         avoid = self.query_space.to_unit(torch.tensor([skip.query for skip in skips]))
-        return proposal._replace(query=elsewhere(self.query_space, proposal.query, avoid, rng))
+        query = elsewhere(self.query_space, only_query(proposal.query), avoid, rng)
+        return proposal._replace(query=query[:, None])
 
 
 def _fold(events: Sequence[Event]) -> tuple[tuple[StatusStep, ...], tuple[Skip, ...]]:

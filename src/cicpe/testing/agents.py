@@ -8,6 +8,7 @@ from torch import Generator, Tensor
 from cicpe import trees
 from cicpe.agents.base import Agent, Proposal
 from cicpe.errors import InvalidInput
+from cicpe.plates import observe_plate
 from cicpe.problems.base import Problem, TaskBatch
 from cicpe.spaces import Space
 
@@ -72,7 +73,7 @@ def check_agent(agent: Agent, problem: Problem, n: int = 32, seed: int = 0) -> N
         some = (keep.cumsum(dim=0) - 1)[some[kept]]
         tasks, state, proposal = tasks.select(keep), trees.select(state, keep), trees.select(proposal, keep)
         before = agent.propose(state, _rng(seed + t))
-        observation = tasks.observe(proposal.query, _rng(seed + t))
+        observation = observe_plate(tasks, proposal.query, _rng(seed + t))
         after = agent.observe(state, proposal.query, observation)
         _check_same("states", f"{where}, after observe", agent.propose(state, _rng(seed + t)), before)
         for way, other in others.items():
@@ -103,7 +104,7 @@ def _check_state(state: Any, n: int, where: str) -> None:
 def _check_proposal(proposal: Proposal, problem: Problem, n: int, where: str) -> None:
     query, answer = problem.query_space, problem.answer_space
     wanted: dict[str, tuple[int, ...]] = {
-        "query": (n, query.dim),
+        "query": (n, proposal.query.shape[1] if proposal.query.ndim == 3 else 1, query.dim),
         "stop": (n,),
         "recommendation": (n, answer.dim),
         "confidence": (n,),

@@ -12,6 +12,7 @@ from torch import Generator, Tensor
 from cicpe.beliefs.network.network import Network, NetworkOutput, NetworkState
 from cicpe.beliefs.network.query_rules import Actor
 from cicpe.episodes.play import play
+from cicpe.plates import LearnsFromPlates, only_query
 from cicpe.problems import TaskBatch
 
 
@@ -104,7 +105,7 @@ def collect(
         """Stopped episodes are played on, so that the random numbers of one do not depend on the others' stops."""
         nonlocal stopped
         if stop_test is not None:
-            now = stop_test(len(queries), explored.output, explored.query) & ~stopped
+            now = stop_test(len(queries), explored.output, only_query(explored.query)) & ~stopped
             length[now], stopped = len(queries), stopped | now
         return torch.full((n,), bool(stopped.all()) and len(queries) > 0)
 
@@ -122,14 +123,14 @@ def collect(
 class Explored(NamedTuple):
     """What an explorer says at a step."""
 
-    query: Float[Tensor, "batch query"]
+    query: Float[Tensor, "batch q query"]
     output: NetworkOutput
     """What the network makes of each history."""
 
 
 @final
 @dataclass(frozen=True)
-class Explorer:
+class Explorer(LearnsFromPlates):
     """A network in training as a player: its actor's rule, loosened."""
 
     network: Network
@@ -148,13 +149,13 @@ class Explorer:
         single = torch.rand(n, generator=rng) < self.behaviour.random_queries
         uniform = self.network.query_space.sample(n, rng)
         at_random = (self.behaviour.random_episode | single)[:, None]
-        return Explored(torch.where(at_random, uniform, query), output)
+        return Explored(torch.where(at_random, uniform, query)[:, None], output)
 
-    def observe(self, state: NetworkState, query: Tensor, observation: Tensor) -> NetworkState:
+    def update(self, state: NetworkState, query: Tensor, observation: Tensor) -> NetworkState:
         """The state after one more observation."""
         return self.network.step(state, query, observation)
 
 
 def _padded(steps: list[Tensor], horizon: int) -> Tensor:
-    """Stacks steps into batch x horizon x dim, repeating the last where all episodes ended early."""
-    return torch.stack(steps + [steps[-1]] * (horizon - len(steps)), dim=1)
+    """Joins plates into batch x horizon x dim, repeating the last where all episodes ended early."""
+    return torch.cat(steps + [steps[-1]] * (horizon - len(steps)), dim=1)

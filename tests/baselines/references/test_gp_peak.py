@@ -80,8 +80,8 @@ def test_it_is_an_agent_that_finds_what_it_is_asked_for(problem: GPMax | GPArgma
     tasks = TaskBatch.draw(problem, 40, rng)
     state = agent.begin(tasks.context)
     for _ in range(14):
-        query = agent.propose(state, rng).query
-        state = agent.observe(state, query, tasks.observe(query, rng))
+        query = agent.propose(state, rng).query[:, 0]
+        state = agent.update(state, query, tasks.observe(query, rng))
     last = agent.propose(state, rng)
     right = (tasks.loss(last.recommendation) <= 0.15).float().mean()
     assert float(right) >= 0.8
@@ -103,7 +103,7 @@ def test_a_belief_over_functions_draws_the_same_heights(lengthscale: float, same
     exact, state = reference.begin(torch.tensor([[NOISE]])), belief.begin(torch.zeros(1, 0))
     for i, y in zip(index, value, strict=True):
         exact = reference.average(exact, torch.tensor([i]), torch.tensor([y]), 1)
-        state = belief.observe(state, reference.place_G[i].float().view(1, 1), torch.tensor([[y]]))
+        state = belief.update(state, reference.place_G[i].float().view(1, 1), torch.tensor([[y]]))
     drawn = reference.draw(exact, Generator().manual_seed(0)).value_BSG[0].amax(dim=-1)
     found = belief.draw(state).height_BN[0]
     assert (ks_2samp(drawn.numpy(), found.numpy()).pvalue > 1e-3) == same

@@ -51,9 +51,9 @@ def played(agent: Agent, problem: Problem, steps: int, n: int = 4) -> tuple[obje
     tasks = TaskBatch.draw(problem, n, rng)
     state, queries, observations = agent.begin(tasks.context), [], []
     for _ in range(steps):
-        queries.append(agent.propose(state, rng).query)
+        queries.append(agent.propose(state, rng).query[:, 0])
         observations.append(tasks.observe(queries[-1], rng))
-        state = agent.observe(state, queries[-1], observations[-1])
+        state = agent.update(state, queries[-1], observations[-1])
     return state, tasks, torch.stack(queries, dim=1), torch.stack(observations, dim=1)
 
 
@@ -99,7 +99,7 @@ def test_conjugate_with_one_missing_is_a_coin_between_two_caps() -> None:
     problem, sigma = BestArm(2, 0.05), 0.05
     agent = ConjugateRegression(problem, 0.02, 20, draws=40_000)
     state = agent.begin(torch.tensor([[sigma]]))
-    state = agent.observe(state, torch.tensor([[1.0, 0.0]]), torch.tensor([[0.3]]))
+    state = agent.update(state, torch.tensor([[1.0, 0.0]]), torch.tensor([[0.3]]))
     proposal = agent.propose(state, torch.Generator())
 
     def density(angle: float) -> float:
@@ -180,8 +180,8 @@ def test_a_wrong_likelihood_is_found_out() -> None:
     tasks = TaskBatch.draw(problem, 300, rng)
     state = agent.begin(torch.full((300, 1), 0.02))
     for _ in range(8):
-        query = agent.propose(state, rng).query
-        state = agent.observe(state, query, tasks.observe(query, rng))
+        query = agent.propose(state, rng).query[:, 0]
+        state = agent.update(state, query, tasks.observe(query, rng))
     proposal = agent.propose(state, rng)
     assert float(proposal.confidence.mean()) > float((tasks.loss(proposal.recommendation) <= 0.15).float().mean()) + 0.2
 

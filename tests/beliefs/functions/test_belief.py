@@ -107,7 +107,7 @@ def told(belief: FunctionBelief, place: Array, value: Array, batch: int = 1) -> 
     state = belief.begin(torch.zeros(batch, 0))
     for x, y in zip(place, value, strict=True):
         query = torch.tensor(x, dtype=torch.float32).expand(batch, -1)
-        state = belief.observe(state, query, torch.full((batch, 1), float(y)))
+        state = belief.update(state, query, torch.full((batch, 1), float(y)))
     return state
 
 
@@ -281,7 +281,7 @@ def test_every_axis_of_the_lattice_is_its_own(lengths: tuple[float, ...]) -> Non
     seen = [RegularGridInterpolator(axes, function.reshape([side] * dim))(place) for function in drawn]
     assert np.sqrt(np.square(np.array(seen) - value).mean()) < 0.05 * dim * np.std(value)
     assert (assessment.query.shape, assessment.recommendation.shape, assessment.std.shape) == (
-        (1, dim),
+        (1, 1, dim),
         (2, 1, 1),
         (1, 1),
     )
@@ -294,7 +294,7 @@ def test_an_episode_does_not_depend_on_the_others() -> None:
     values = torch.randn((11, 4), generator=rng(1))
     state = belief.begin(torch.zeros(11, 0))
     for t in range(4):
-        state = belief.observe(state, torch.full((11, 1), 0.4 * t - 0.7), values[:, t : t + 1])
+        state = belief.update(state, torch.full((11, 1), 0.4 * t - 0.7), values[:, t : t + 1])
     some = torch.tensor([9, 2])
     together, alone = belief.assess(state, (0.1,), rng()), belief.assess(trees.select(state, some), (0.1,), rng())
     torch.testing.assert_close(alone.confidence, together.confidence[:, some])
@@ -322,7 +322,7 @@ def mid_way(belief: FunctionBelief, steps: int, batch: int = 12) -> FunctionStat
     state, rows = belief.begin(torch.zeros(batch, 0)), torch.arange(batch)
     for _ in range(steps):
         index = torch.randint(len(belief.places_GQ), (batch,), generator=chance)
-        state = belief.observe(state, belief.places_GQ[index], truth[rows, index][:, None])
+        state = belief.update(state, belief.places_GQ[index], truth[rows, index][:, None])
     return state
 
 
@@ -483,8 +483,8 @@ def test_its_queries_tell_more_than_random_ones(query: str) -> None:
     def right(uniform: bool) -> float:
         state = belief.begin(hidden.context)
         for _ in range(6):
-            asked = LINE.sample(160, chance) if uniform else belief.assess(state, (0.1,), chance).query
-            state = belief.observe(state, asked, hidden.observe(asked, chance))
+            asked = LINE.sample(160, chance) if uniform else belief.assess(state, (0.1,), chance).query[:, 0]
+            state = belief.update(state, asked, hidden.observe(asked, chance))
         answer = belief.assess(state, (0.1,), chance).recommendation[0]
         return float((hidden.loss(answer) <= 0.1).float().mean())
 

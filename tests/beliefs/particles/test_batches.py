@@ -113,7 +113,7 @@ def play(belief: ParticleBelief, history: tuple[Tensor, Tensor, Tensor], index: 
     context, query, observation = (part[index] for part in history)
     state, seen = belief.begin(context), []
     for t in range(STEPS):
-        state = belief.observe(state, query[:, t], observation[:, t])
+        state = belief.update(state, query[:, t], observation[:, t])
         found, cloud = belief.assess(state, (EPSILON,), rng(t)), state.cloud
         foreseen = belief.predict(state, query[:, t])
         particles = (cloud.unit_BNP, cloud.log_settled_BN, cloud.log_pending_BN)
@@ -152,11 +152,11 @@ def test_a_selected_state_goes_on_as_it_would_have() -> None:
     context, query, observation = histories(belief.problem)
     state, some = belief.begin(context), torch.tensor([4, 1])
     for t in range(3):
-        state = belief.observe(state, query[:, t], observation[:, t])
+        state = belief.update(state, query[:, t], observation[:, t])
     part = trees.select(state, some)
     for t in range(3, 6):
-        state = belief.observe(state, query[:, t], observation[:, t])
-        part = belief.observe(part, query[some, t], observation[some, t])
+        state = belief.update(state, query[:, t], observation[:, t])
+        part = belief.update(part, query[some, t], observation[some, t])
     for one, two in zip(trees.leaves(trees.select(state, some)), trees.leaves(part), strict=True):
         assert torch.equal(torch.as_tensor(one), torch.as_tensor(two))
 

@@ -72,7 +72,7 @@ def after_random_queries(belief: ParticleBelief, tasks: TaskBatch, steps: int, s
     state = belief.begin(tasks.context)
     for t in range(steps):
         query = belief.problem.query_space.sample(len(tasks), rng(seed + t))
-        state = belief.observe(state, query, tasks.observe(query, rng(1000 + seed + t)))
+        state = belief.update(state, query, tasks.observe(query, rng(1000 + seed + t)))
     return state
 
 
@@ -169,9 +169,9 @@ def test_observations_that_no_task_explains_warn() -> None:
     problem = BinarySearch(dim=1, noise=0.0)
     belief = ParticleBelief(problem, 20, ParticleConfig(particles=64, prior_particles=64))
     state = belief.begin(torch.zeros(1, 1))
-    state = belief.observe(state, torch.tensor([[0.5]]), torch.tensor([[1.0]]))
+    state = belief.update(state, torch.tensor([[0.5]]), torch.tensor([[1.0]]))
     with pytest.warns(DegenerateParticles, match="in 1 no particle"):
-        belief.observe(state, torch.tensor([[-0.5]]), torch.tensor([[-1.0]]))
+        belief.update(state, torch.tensor([[-0.5]]), torch.tensor([[-1.0]]))
 
 
 @pytest.mark.parametrize("rule", ["agreement", "entropy", "variance", "disagreement", "thompson", "greedy"])

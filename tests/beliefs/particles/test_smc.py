@@ -106,8 +106,8 @@ def test_observing_leaves_the_state_before_as_it_was() -> None:
     state = belief.begin(tasks.context)
     for t in range(5):
         before = trees.map_leaves(torch.clone, state)
-        query = belief.assess(state, (0.2,), rng(t)).query
-        after = belief.observe(state, query, tasks.observe(query, rng(t)))
+        query = belief.assess(state, (0.2,), rng(t)).query[:, 0]
+        after = belief.update(state, query, tasks.observe(query, rng(t)))
         for a, b in zip(trees.leaves(state), trees.leaves(before), strict=True):
             assert torch.equal(torch.as_tensor(a), torch.as_tensor(b))
         state = after
@@ -218,5 +218,5 @@ def test_the_agent_is_the_same_whether_its_problem_broadcasts_or_not() -> None:
         looks = [belief.assess(state, (0.2,), rng(t)) for belief, state in zip(cores, states, strict=True)]
         torch.testing.assert_close(looks[0].query, looks[1].query, rtol=1e-4, atol=1e-4)
         torch.testing.assert_close(looks[0].confidence, looks[1].confidence, rtol=1e-3, atol=1e-3)
-        y = tasks.observe(looks[0].query, rng(t))
-        states = [belief.observe(state, looks[0].query, y) for belief, state in zip(cores, states, strict=True)]
+        y = tasks.observe(looks[0].query[:, 0], rng(t))
+        states = [belief.update(state, looks[0].query[:, 0], y) for belief, state in zip(cores, states, strict=True)]

@@ -68,7 +68,7 @@ class ConjugateRegression(DirectionAgent):
         confidence, which = success.max(dim=0)
         chosen = candidates[which, torch.arange(len(which))]
         return Proposal(
-            query=torch.eye(mean.shape[-1])[state.count_BD.argmin(dim=-1)],
+            query=torch.eye(mean.shape[-1])[state.count_BD.argmin(dim=-1)][:, None],
             stop=torch.zeros(len(mean), dtype=torch.bool),
             recommendation=self.problem.answer_space.project(chosen.float()),
             confidence=confidence.clamp(0, 1).float(),

@@ -97,7 +97,7 @@ class GPGrid(HistoryAgent):
         mean = (post.weight_BK * post.maximum_BK).sum(dim=1, keepdim=True)
         spread = (post.weight_BK * (post.maximum_BK - mean).square()).sum(dim=1, keepdim=True).sqrt()
         return Proposal(
-            query=query.float(),
+            query=query.float()[:, None],
             stop=torch.zeros(len(query), dtype=torch.bool),
             recommendation=self.problem.answer_space.project(answer[:, None].float()),
             confidence=confidence.clamp(0, 1).float(),

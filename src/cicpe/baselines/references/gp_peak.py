@@ -89,7 +89,7 @@ class GPPeak(Agent):
         mean = zeros[..., None].expand(-1, -1, self.features)
         return PeakState(context[:, 0].double(), mean, cover_LMM.expand(batch, -1, -1, -1), zeros)
 
-    def observe(
+    def update(
         self, state: PeakState, query: Float[Tensor, "batch query"], observation: Float[Tensor, "batch observation"]
     ) -> PeakState:
         return self.average(state, (query[:, 0] * (GRID[1] - 1)).round().long(), observation[:, 0], 1)
@@ -185,7 +185,7 @@ class GPPeak(Agent):
         answer, confidence = self.answer(draws, self.epsilon)
         query = self.place_G.float()[self.best_query(state, draws, 1)]
         return Proposal(
-            query=query[:, None],
+            query=query[:, None, None],
             stop=torch.zeros(len(query), dtype=torch.bool),
             recommendation=self.problem.answer_space.project(answer[:, None]),
             confidence=confidence.clamp(0, 1),

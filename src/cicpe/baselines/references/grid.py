@@ -47,7 +47,7 @@ class GridReference(Agent):
         prior = torch.full((len(context), self.problem.query_space.dim, CELLS), 1 / CELLS, dtype=torch.float64)
         return GridState(context[:, 0].double(), prior)
 
-    def observe(
+    def update(
         self, state: GridState, query: Float[Tensor, "batch query"], observation: Float[Tensor, "batch observation"]
     ) -> GridState:
         edge = ((query.double() + 1) * CELLS / 2).round()
@@ -64,7 +64,7 @@ class GridReference(Agent):
         within = (2 / CELLS) ** 2 / 12
         std = ((p * (centre - mean[..., None]).square()).sum(dim=-1) + within).sqrt()
         return Proposal(
-            query=(_median(p) if self.query == "median" else _nearest_edge(mean)).float(),
+            query=(_median(p) if self.query == "median" else _nearest_edge(mean)).float()[:, None],
             stop=torch.zeros(len(p), dtype=torch.bool),
             recommendation=mean.float(),
             confidence=success(p, mean, self.epsilon).float(),

@@ -177,7 +177,7 @@ class FunctionBelief(Belief):
             posterior_BJ=no_observations(batch, self.mixture.kinds),
         )
 
-    def observe(
+    def update(
         self, state: FunctionState, query: Float[Tensor, "batch query"], observation: Float[Tensor, "batch observation"]
     ) -> FunctionState:
         place_B1Q = self.query_space.to_unit(query).double()[:, None]
@@ -308,7 +308,7 @@ class FunctionBelief(Belief):
         query, recommendation, confidence, std = (torch.cat(column) for column in zip(*parts, strict=True))
         time = torch.full((batch,), state.place_BTQ.shape[1])
         none = torch.zeros(len(epsilons), 0, batch)
-        return Assessment(time, query, recommendation.transpose(0, 1), confidence.T, confidence.T, none, std)
+        return Assessment(time, query[:, None], recommendation.transpose(0, 1), confidence.T, confidence.T, none, std)
 
     def _targets(self, draws: FunctionDraws) -> Float[Tensor, "batch function answer"]:
         if self.config.answer == "place":

@@ -79,7 +79,7 @@ class NetworkBelief(Belief):
                     continue_value[e, c] = values[:, 0].amin(dim=-1)
             return Assessment(
                 time=state.prefix_BP[:, 0],
-                query=query,
+                query=query[:, None],
                 recommendation=belief.posterior.recommendation[:, 0].expand(len(epsilons), -1, -1),
                 confidence=torch.stack(confidence),
                 stop_value=torch.stack(stop_value),
@@ -87,7 +87,7 @@ class NetworkBelief(Belief):
                 std=belief.posterior.std[:, 0],
             )
 
-    def observe(
+    def update(
         self, state: NetworkState, query: Float[Tensor, "batch query"], observation: Float[Tensor, "batch observation"]
     ) -> NetworkState:
         with torch.no_grad():

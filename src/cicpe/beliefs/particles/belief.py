@@ -198,7 +198,7 @@ class ParticleBelief(Belief):
             observation_BTY=observation_BTY,
         )
 
-    def observe(
+    def update(
         self,
         state: ParticleState,
         query: Float[Tensor, "batch query"],
@@ -266,7 +266,7 @@ class ParticleBelief(Belief):
         batch = len(query)
         time = torch.full((batch,), state.cloud.query_BTQ.shape[1])
         none = torch.zeros(len(epsilons), 0, batch)
-        return Assessment(time, query, recommendation.transpose(0, 1), confidence.T, confidence.T, none, std)
+        return Assessment(time, query[:, None], recommendation.transpose(0, 1), confidence.T, confidence.T, none, std)
 
     def _looked(self, view: View, epsilons: Sequence[float], rng: Generator) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Query, recommendations and confidences an epsilon, and spread of the target, with the episode first."""
