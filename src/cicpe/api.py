@@ -90,7 +90,8 @@ def train(
     request = FitRequest(
         problem, Budget(minutes, updates), seed, callback, folder, resume, checkpoint_seconds, identity
     )
-    if minutes is not None and recipe is actor is updates is certify_every is settings is None:
+    as_asked = (recipe, actor, updates, certify_every, settings)
+    if minutes is not None and all(wish is None for wish in as_asked):
         race = Race(problem, request, lambda config: _configured(config, wanted, None), callback, began)
         winner, fitted = race.run(candidates(problem))
         run = _Run(problem, fitted.config, winner.recipe, seed, calibration_episodes)

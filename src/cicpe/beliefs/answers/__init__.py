@@ -1,0 +1,1 @@
+"""A posterior over answers by a likelihood that is learned from simulations."""

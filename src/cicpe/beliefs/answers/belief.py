@@ -1,6 +1,6 @@
 """A posterior over answers under a likelihood that was learned from simulations.
 
-Shapes: B episodes, N candidates, M draws, A candidate queries, J outcomes, Q query, X answer, Y observation, E epsilons.
+Shapes: B episodes, N candidates, M draws, A candidate queries, J outcomes, Q query, X answer, Y observation.
 """
 
 import math
@@ -17,6 +17,7 @@ from torch import Generator, Tensor
 from cicpe import trees
 from cicpe.beliefs.answers.cloud import CloudSearch
 from cicpe.beliefs.answers.grid import MOST_TABLE, GridSearch, Posterior
+from cicpe.beliefs.answers.heads import Heads
 from cicpe.beliefs.answers.model import AnswerModel
 from cicpe.beliefs.answers.queries import Goal, answer_kernel, remaining_uncertainty
 from cicpe.beliefs.answers.recommendation import recommend
@@ -59,7 +60,7 @@ def even_points(space: Space, n: int, seed: int = 0) -> Float[Tensor, "n Q"]:
         return -1 + 2 * (torch.arange(n)[:, None] + 0.5) / n
     if isinstance(space, Sphere):
         return space.sample(n, torch.Generator().manual_seed(seed))
-    return torch.quasirandom.SobolEngine(space.dim, scramble=True, seed=seed).draw(n) * 2 - 1
+    return torch.quasirandom.SobolEngine(space.dim, scramble=True, seed=seed).draw(n) * 2 - 1  # type: ignore[no-untyped-call]
 
 
 @final
@@ -92,7 +93,7 @@ class AnswerBelief(Belief):
         return self.search.begin(context)
 
     @torch.no_grad()
-    def observe(
+    def update(
         self, state: Any, query: Float[Tensor, "batch query"], observation: Float[Tensor, "batch observation"]
     ) -> Any:
         unit = self.query_space.to_unit(query)
@@ -100,7 +101,7 @@ class AnswerBelief(Belief):
         if isinstance(self.search, CloudSearch):
             return self.search.observe(state, unit, encoded)
         parts = []
-        for rows in torch.arange(len(unit)).split(64):
+        for rows in torch.arange(len(unit)).split(64):  # type: ignore[no-untyped-call]
             some = trees.select(state, rows)
             parts.append(self.search.observe(some, self._parameters(unit[rows], some.context_BC), encoded[rows]))
         return trees.concatenate(parts)
@@ -122,6 +123,11 @@ class AnswerBelief(Belief):
             return None
         contexts = self.fixed_context.expand(len(self._even_AQ), -1)
         return self.search.parameters(self._even_AQ, contexts)
+
+    @cached_property
+    def _quick_table(self) -> tuple[Heads, Float[Tensor, "A G P"]] | None:
+        """The table as a lookahead takes it, which need not be exact."""
+        return None if self._table_AGP is None else self.model.heads.simplified(self._table_AGP)
 
     def _parameters(self, unit_BQ: Tensor, context_BC: Tensor) -> Float[Tensor, "B G P"]:
         """Head parameters at one query per episode, from the table where that is worth it."""
@@ -157,11 +163,12 @@ class AnswerBelief(Belief):
     ) -> Assessment:
         self.refuse_costs(costs)
         numbers = _Numbers.draw(self.config, self.query_space, len(self.model.heads.heads), rng)
-        rows = torch.arange(len(state.time_B)).split(self._at_once)
+        rows = torch.arange(len(state.time_B)).split(self._at_once)  # type: ignore[no-untyped-call]
         parts = [self._assess(trees.select(state, some), epsilons, numbers) for some in rows]
         query, recommendation, confidence, std = (torch.cat(column) for column in zip(*parts, strict=True))
         none = torch.zeros(len(epsilons), 0, len(query))
-        return Assessment(state.time_B, query, recommendation.transpose(0, 1), confidence.T, confidence.T, none, std)
+        answers = recommendation.transpose(0, 1)
+        return Assessment(state.time_B, query[:, None], answers, confidence.T, confidence.T, none, std)
 
     def _assess(
         self, state: Any, epsilons: Sequence[float], numbers: "_Numbers"
@@ -239,7 +246,7 @@ class AnswerBelief(Belief):
         kernel = self._kernel(places[..., : self.answer_space.dim], std_BX)
         space = self.query_space
         if space.dim == 1:
-            table = self._table_AGP if on_grid and "_table_AGP" in self.__dict__ else None
+            table = self._quick_table if on_grid and "_table_AGP" in self.__dict__ else None
             best = self._best_on_line(state, chosen if table is not None else places, kernel, numbers, table)
             return space.from_unit(self._even_AQ[best])
         unit_BAQ = self._candidates(places, numbers, mean_BX)
@@ -263,10 +270,11 @@ class AnswerBelief(Belief):
     ) -> Float[Tensor, "B A"]:
         context = state.context_BC[:, None, None]
         parameters = self.model.network(unit_BAQ[:, :, None], places[:, None], context)
-        return remaining_uncertainty(self.model.heads, parameters, kernel, numbers.uniform_JY2, self.config.goal)
+        heads, quick = self.model.heads.simplified(parameters)
+        return remaining_uncertainty(heads, quick, kernel, numbers.uniform_JY2, self.config.goal)
 
     def _best_on_line(
-        self, state: Any, drawn: Tensor, kernel: Tensor, numbers: "_Numbers", table: Tensor | None
+        self, state: Any, drawn: Tensor, kernel: Tensor, numbers: "_Numbers", table: tuple[Heads, Tensor] | None
     ) -> Int[Tensor, " B"]:
         """The place among the even queries of the one that leaves least uncertainty: coarsely, then finely."""
         even, rows = self._even_AQ, torch.arange(len(kernel))
@@ -275,9 +283,8 @@ class AnswerBelief(Belief):
             if table is None:
                 left = self._uncertainty(state, even[chosen_BA], drawn, kernel, numbers)
             else:
-                parameters = table[chosen_BA[:, :, None], drawn[:, None]]
-                heads, goal = self.model.heads, self.config.goal
-                left = remaining_uncertainty(heads, parameters, kernel, numbers.uniform_JY2, goal)
+                heads, parameters = table[0], table[1][chosen_BA[:, :, None], drawn[:, None]]
+                left = remaining_uncertainty(heads, parameters, kernel, numbers.uniform_JY2, self.config.goal)
             return chosen_BA[rows, left.argmin(dim=1)]
 
         stride, size = self.config.stride, len(even)

@@ -27,6 +27,10 @@ from cicpe.beliefs.answers.network import PreparedPlaces
 
 ROWS = 2048
 """Pairs of an observation and a place that are scored at once: what fits a cache."""
+NEIGHBOURS = 256
+"""Points that a mixture's components are made from."""
+CLIMB = 6
+"""Steps of a climb."""
 DEGREES = 5.0
 """Degrees of freedom of the mixture's components: their tails are heavier than a Gaussian's."""
 
@@ -36,7 +40,7 @@ class CloudState(NamedTuple):
 
     latent_BNV: Float[Tensor, "B N V"]
     log_proposal_BN: Float[Tensor, "B N"]
-    """Log density that the points were drawn from, over that of the prior."""
+    """Log density (over that of the prior, up to a constant) of what the points are distributed by without weights."""
     log_likelihood_BN: Float[Tensor, "B N"]
     """Of the whole history."""
     log_prior_draws_BM: Float[Tensor, "B M"]
@@ -45,6 +49,29 @@ class CloudState(NamedTuple):
     encoded_BTY: Float[Tensor, "B T Y"]
     context_BC: Float[Tensor, "B C"]
     time_B: Int[Tensor, " B"]
+
+
+class _Points(NamedTuple):
+    """Weighted points of one episode."""
+
+    latent_NV: Tensor
+    log_weight_N: Tensor
+    log_likelihood_N: Tensor
+
+
+class _Components(NamedTuple):
+    """Centres and Cholesky factors of the scales of a mixture's components."""
+
+    centre_KV: Tensor
+    factor_KVV: Tensor
+
+
+class _Slopes(NamedTuple):
+    """The log posterior at some points, its gradient, and the Fisher information of the history."""
+
+    log_posterior_K: Tensor
+    gradient_KV: Tensor
+    information_KVV: Tensor
 
 
 class _Mixture(NamedTuple):
@@ -64,15 +91,19 @@ class CloudSearch:
     model: AnswerModel
     points: int = 1024
     prior_draws: int = 2048
-    centres: int = 48
+    centres: int = 40
     rounds: int = 8
     """The most mixtures per observation."""
-    enough: float = 0.25
+    per_round: int = 768
+    """Points that are drawn from each."""
+    enough: float = 0.1
     """Share of effective points below which a cloud is drawn anew."""
+    reached: float = 0.2
+    """Share of effective points that all rounds together are to reach."""
     rising: float = 0.08
     """Share of effective points that a step of the rising power keeps."""
-    from_prior: float = 0.3
-    """Share of the centres that are about the prior's own draws."""
+    climbers: int = 16
+    """Modes that are looked for from the prior's own draws."""
     seed: int = 0
 
     @cached_property
@@ -122,7 +153,7 @@ class CloudSearch:
     def _log_likelihood(self, state: CloudState, places: PreparedPlaces, first: int = 0) -> Float[Tensor, " N"]:
         """Log-likelihood of one episode's history from its ``first`` step on."""
         total = torch.zeros(len(places.place), dtype=torch.float64)
-        steps = torch.arange(first, state.query_BTQ.shape[1]).split(max(1, ROWS // len(total)))
+        steps = torch.arange(first, state.query_BTQ.shape[1]).split(max(1, ROWS // len(total)))  # type: ignore[no-untyped-call]
         for some in steps:
             parameters = self.model.network.at(state.query_BTQ[0, some, None], places, state.context_BC)
             gain_TN = self.model.heads.log_probability(parameters, state.encoded_BTY[0, some, None])
@@ -130,70 +161,124 @@ class CloudSearch:
         return total
 
     def _refined(self, state: CloudState) -> CloudState:
-        """The cloud of one episode drawn anew, with the power of its likelihood rising to one."""
+        """The cloud of one episode drawn anew, from mixtures that come closer to the posterior.
+
+        The points of all rounds are kept, each round with a share by its effective size, until together they are
+        enough; the cloud is then resampled from them.
+        """
         steps = state.query_BTQ.shape[1]
+        source = _Points(state.latent_BNV[0], log_weights(state)[0], state.log_likelihood_BN[0])
+        rounds: list[_Points] = []
+        sizes: list[float] = []
+        seed = (self.seed * 1_000_003 + steps) * 101
+        modes = self._modes(state, torch.Generator().manual_seed(seed + self.rounds))
         for turn in range(self.rounds):
-            rng = torch.Generator().manual_seed((self.seed * 1_000_003 + steps) * 101 + turn)
-            mixture = self._mixture(state, rng)
+            rng = torch.Generator().manual_seed(seed + turn)
+            mixture = self._mixture(state, source, modes, rng)
             latent_NV = self._drawn(mixture, rng)
-            log_proposal = self._log_density(mixture, latent_NV)
             places = self.model.network.prepare(self.model.prior.places(latent_NV))
             log_likelihood = self._log_likelihood(state, places)
-            state = state._replace(
-                latent_BNV=latent_NV[None],
-                log_proposal_BN=log_proposal[None],
-                log_likelihood_BN=log_likelihood[None],
-            )
-            if effective_size(log_weights(state)[0]) >= 1.4 * self.enough * self.points:
+            source = _Points(latent_NV, log_likelihood - self._log_density(mixture, latent_NV), log_likelihood)
+            rounds.append(source)
+            sizes.append(effective_size(source.log_weight_N))
+            if sum(sizes) >= self.reached * self.points:
                 break
-        return state
+        return self._resampled(state, rounds, sizes)
 
-    def _mixture(self, state: CloudState, rng: Generator) -> _Mixture:
-        """A mixture about the points of the cloud and of the prior that explain the history best."""
-        cloud_NV, log_cloud = state.latent_BNV[0], log_weights(state)[0]
-        draws_MV, log_draws = self.bank[0], state.log_prior_draws_BM[0]
-        cloud_weight = _tempered(log_cloud, self.rising * self.points)
-        draw_weight = _tempered(log_draws, self.rising * self.points)
-        few = int(self.from_prior * self.centres)
-        offsets = torch.rand(2, generator=rng).tolist()
-        own = cloud_NV[systematic(cloud_weight[None], self.centres - few, offsets[0])[0]]
-        other = draws_MV[systematic(draw_weight[None], few, offsets[1])[0]]
-        factor_own = self._factors(own, cloud_NV, cloud_weight)
-        factor_other = self._factors(other, draws_MV, draw_weight)
-        share = torch.full((self.centres,), 1 / self.centres, dtype=torch.float64)
-        return _Mixture(torch.cat([own, other]), torch.cat([factor_own, factor_other]), share)
+    def _resampled(self, state: CloudState, rounds: "list[_Points]", sizes: list[float]) -> CloudState:
+        """The cloud that the points of all rounds amount to."""
+        weight = torch.cat(
+            [size * torch.softmax(some.log_weight_N, dim=-1) for some, size in zip(rounds, sizes, strict=True)]
+        )
+        chosen = systematic(weight[None], self.points, 0.5)[0]
+        log_likelihood = torch.cat([some.log_likelihood_N for some in rounds])[chosen]
+        return state._replace(
+            latent_BNV=torch.cat([some.latent_NV for some in rounds])[chosen][None],
+            log_proposal_BN=log_likelihood[None],
+            log_likelihood_BN=log_likelihood[None],
+        )
 
-    def _factors(self, centre_KV: Tensor, point_NV: Tensor, weight_N: Tensor) -> Float[Tensor, "K V V"]:
-        """Factors of the scales: covariances of the points about each centre, narrowed as kernels are."""
+    def _mixture(self, state: CloudState, source: "_Points", modes: "_Components", rng: Generator) -> _Mixture:
+        """A mixture about the points of a cloud that explain the history best, and about modes."""
+        power, points = self._chosen(source, rng)
+        centre = points[torch.randperm(NEIGHBOURS, generator=rng)[: self.centres]]
+        own = _Components(centre, self._factors(points, power * self._slopes(state, centre).information_KVV))
+        both = [torch.cat(parts) for parts in zip(own, modes, strict=True)]
+        share = torch.full((len(both[0]),), 1 / len(both[0]), dtype=torch.float64)
+        return _Mixture(*both, share)
+
+    def _modes(self, state: CloudState, rng: Generator) -> "_Components":
+        """Components about where climbs from the prior's own draws end: a cloud may have missed a mode."""
+        log_draws = state.log_prior_draws_BM[0]
+        _, points = self._chosen(_Points(self.bank[0], log_draws, log_draws), rng)
+        top = self._climbed(state, points[torch.randperm(NEIGHBOURS, generator=rng)[: self.climbers]])
+        return _Components(top, self._factors(points, self._slopes(state, top).information_KVV))
+
+    def _chosen(self, source: "_Points", rng: Generator) -> tuple[float, Float[Tensor, "n V"]]:
+        """Some of the points that explain the history best, and the power of the weights they were drawn by."""
+        power, weight = _tempered(source.log_weight_N, self.rising * self.points)
+        offset = float(torch.rand((), generator=rng))
+        return power, source.latent_NV[systematic(weight[None], NEIGHBOURS, offset)[0]].double()
+
+    def _factors(self, point_NV: Tensor, information_KVV: Tensor) -> Float[Tensor, "K V V"]:
+        """Factors of the scales of components.
+
+        Along what the history tells, a component is as wide as the likelihood is about its centre (by the Fisher
+        information); elsewhere, as the points are spread, narrowed as kernels are.
+        """
         v = point_NV.shape[1]
-        point, weight = point_NV.double(), weight_N
-        mean = weight @ point
-        whole = ((point - mean) * weight[:, None]).T @ (point - mean)
-        whole = whole + 1e-6 * torch.eye(v)
-        apart = point - centre_KV.double()[:, None]
-        squared = (apart @ torch.linalg.inv(whole) * apart).sum(dim=-1)
-        near = weight * torch.exp(-0.5 * squared / LOCAL)
-        near = near / near.sum(dim=1, keepdim=True).clamp_min(1e-300)
-        local = torch.einsum("kn,knv,knw->kvw", near, apart, apart)
-        size = 1 / near.square().sum(dim=1).clamp_min(1e-300)
-        blend = (4 * v / (size + 4 * v))[:, None, None]
-        scale = (1 - blend) * local + blend * LOCAL * whole
-        narrow = (4 / (v + 2)) ** (2 / (v + 4)) * float(len(centre_KV)) ** (-2 / (v + 4))
-        return torch.linalg.cholesky(max(narrow, 0.2) * scale + 1e-7 * torch.eye(v))
+        mean = point_NV.mean(dim=0)
+        spread = (point_NV - mean).T @ (point_NV - mean) / len(point_NV) + 1e-6 * torch.eye(v)
+        narrow = max(0.2, (4 / (v + 2)) ** (2 / (v + 4)) * float(len(information_KVV)) ** (-2 / (v + 4)))
+        precision = torch.linalg.inv(spread) / narrow + information_KVV
+        value: Tensor = torch.linalg.cholesky(torch.linalg.inv(precision) + 1e-8 * torch.eye(v))
+        return value
+
+    def _climbed(self, state: CloudState, start_KV: Tensor) -> Float[Tensor, "K V"]:
+        """Where a few Levenberg-Marquardt steps up the posterior lead."""
+        v = start_KV.shape[1]
+        place, damping = start_KV, torch.ones(len(start_KV), dtype=torch.float64)
+        here = self._slopes(state, place)
+        for _ in range(CLIMB):
+            precision = here.information_KVV + (1 + damping)[:, None, None] * torch.eye(v)
+            step = torch.linalg.solve(precision, here.gradient_KV[..., None])[..., 0]
+            there = self._slopes(state, (place + step).clamp(-4, 4))
+            better = there.log_posterior_K > here.log_posterior_K
+            damping = torch.where(better, 0.2 * damping, 5 * damping)
+            place = torch.where(better[:, None], (place + step).clamp(-4, 4), place)
+            here = _Slopes(*(torch.where(_like(better, new), new, old) for new, old in zip(there, here, strict=True)))
+        return place
+
+    def _slopes(self, state: CloudState, latent_KV: Tensor) -> "_Slopes":
+        """The log posterior of one episode at some points, its gradient, and the Fisher information of its history."""
+        steps = state.query_BTQ.shape[1]
+        with torch.enable_grad():
+            latent = latent_KV.float()[:, None].expand(-1, steps, -1).clone().requires_grad_()
+            parameters = self.model.network(state.query_BTQ, self.model.prior.places(latent), state.context_BC[:, None])
+            log_p = self.model.heads.log_probability(parameters, state.encoded_BTY)
+            (gradient,) = torch.autograd.grad(log_p.sum(), latent, retain_graph=True)
+            functions, sizes = self.model.heads.information(parameters)
+            information = torch.zeros(len(latent_KV), latent.shape[-1], latent.shape[-1], dtype=torch.float64)
+            for function, size in zip(functions.unbind(dim=-1), sizes.detach().unbind(dim=-1), strict=True):
+                (slope,) = torch.autograd.grad(function.sum(), latent, retain_graph=True)
+                slope = slope.double().nan_to_num()
+                information = information + (size.double()[..., None] * slope).transpose(1, 2) @ slope
+        total = log_p.detach().double().sum(dim=1) - 0.5 * latent_KV.square().sum(dim=1)
+        return _Slopes(total, gradient.double().nan_to_num().sum(dim=1) - latent_KV, information)
 
     def _drawn(self, mixture: _Mixture, rng: Generator) -> Float[Tensor, "N V"]:
         """Points of the mixture: as many of every component."""
-        n, (k, v) = self.points, mixture.centre_KV.shape
+        n, (k, v) = self.per_round, mixture.centre_KV.shape
         of = torch.arange(n) * k // n
         normal = torch.randn((n, v), generator=rng, dtype=torch.float64)
         chi = torch.randn((n, int(DEGREES)), generator=rng, dtype=torch.float64).square().mean(dim=1, keepdim=True)
         moved = (mixture.factor_KVV[of] @ (normal / chi.sqrt())[..., None])[..., 0]
-        return (mixture.centre_KV[of].double() + moved).clamp(-5, 5).float()
+        return (mixture.centre_KV[of] + moved).clamp(-5, 5).float()
 
     def _log_density(self, mixture: _Mixture, latent_NV: Tensor) -> Float[Tensor, " N"]:
         """Log density of the mixture over that of the prior."""
         v = latent_NV.shape[1]
-        apart = latent_NV.double() - mixture.centre_KV.double()[:, None]
+        apart = latent_NV.double() - mixture.centre_KV[:, None]
         whitened = torch.linalg.solve_triangular(mixture.factor_KVV, apart.transpose(1, 2), upper=False)
         squared = whitened.square().sum(dim=1)
         log_determinant = mixture.factor_KVV.diagonal(dim1=1, dim2=2).log().sum(dim=1)
@@ -215,8 +300,8 @@ class CloudSearch:
         return self.model.prior.places(latent)
 
 
-LOCAL = 0.5
-"""Squared width, in the cloud's own spread, of the neighbourhood that a component's scale is taken from."""
+def _like(mask_K: Tensor, part: Tensor) -> Tensor:
+    return mask_K.reshape(-1, *[1] * (part.ndim - 1))
 
 
 def log_weights(state: CloudState) -> Float[Tensor, "B N"]:
@@ -230,13 +315,13 @@ def effective_size(log_weight_N: Float[Tensor, " N"]) -> float:
     return float(1 / weight.square().sum())
 
 
-def _tempered(log_weight_N: Tensor, floor: float) -> Float[Tensor, " N"]:
-    """Weights raised to the largest power, at most one, that keeps their effective size at the floor; by bisection."""
+def _tempered(log_weight_N: Tensor, floor: float) -> tuple[float, Float[Tensor, " N"]]:
+    """The largest power, at most one, that keeps the effective size at the floor (by bisection), and the weights."""
     log_weight = log_weight_N - log_weight_N.max()
     low, high = 0.0, 1.0
-    if effective_size(log_weight) < floor:
-        for _ in range(14):
-            middle = 0.5 * (low + high)
-            low, high = (middle, high) if effective_size(middle * log_weight) >= floor else (low, middle)
-        return torch.softmax(low * log_weight, dim=-1)
-    return torch.softmax(log_weight, dim=-1)
+    if effective_size(log_weight) >= floor:
+        return 1.0, torch.softmax(log_weight, dim=-1)
+    for _ in range(14):
+        middle = 0.5 * (low + high)
+        low, high = (middle, high) if effective_size(middle * log_weight) >= floor else (low, middle)
+    return low, torch.softmax(low * log_weight, dim=-1)

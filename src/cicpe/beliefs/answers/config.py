@@ -1,4 +1,4 @@
-"""The general belief: how well does a candidate answer explain the history, by a likelihood learned from simulations."""
+"""The general belief: how well a candidate answer explains the history, by a likelihood learned from simulations."""
 
 import math
 import time

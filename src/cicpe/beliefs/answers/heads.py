@@ -68,6 +68,10 @@ class Head(Config, ABC):
         """A head that is quick to evaluate and near enough for comparing queries, with its parameters."""
         return self, parameters
 
+    @abstractmethod
+    def information(self, parameters: Tensor) -> tuple[Float[Tensor, "*batch L"], Float[Tensor, "*batch L"]]:
+        """Functions of the parameters, and the Fisher information of one observation about each."""
+
 
 @final
 class BinaryHead(Head):
@@ -96,6 +100,10 @@ class BinaryHead(Head):
 
     def draw(self, parameters: Tensor, uniform: Tensor) -> Tensor:
         return (uniform[..., 0] < torch.sigmoid(parameters[..., 0])).float()
+
+    def information(self, parameters: Tensor) -> tuple[Tensor, Tensor]:
+        p = torch.sigmoid(parameters)
+        return parameters, p * (1 - p)
 
 
 @final
@@ -126,6 +134,10 @@ class CategoricalHead(Head):
     def draw(self, parameters: Tensor, uniform: Tensor) -> Tensor:
         below = parameters.softmax(dim=-1).cumsum(dim=-1)[..., :-1]
         return (uniform[..., :1] > below).sum(dim=-1).float()
+
+    def information(self, parameters: Tensor) -> tuple[Tensor, Tensor]:
+        log_p = functional.log_softmax(parameters, dim=-1)
+        return log_p, log_p.exp()
 
 
 class _Scaled(Head):
@@ -180,7 +192,11 @@ class GaussianHead(_Scaled):
 
     def draw(self, parameters: Tensor, uniform: Tensor) -> Tensor:
         normal = torch.special.ndtri(uniform[..., 0].double().clamp(1e-6, 1 - 1e-6)).to(parameters)
-        return parameters[..., 0] + torch.exp(parameters[..., 1].clamp(*LOG_SPREADS)) * normal
+        value: Tensor = parameters[..., 0] + torch.exp(parameters[..., 1].clamp(*LOG_SPREADS)) * normal
+        return value
+
+    def information(self, parameters: Tensor) -> tuple[Tensor, Tensor]:
+        return parameters[..., :1], torch.exp(-2 * parameters[..., 1:].clamp(*LOG_SPREADS))
 
 
 STANDARD = GaussianHead()
@@ -205,7 +221,7 @@ class MixtureHead(_Scaled):
         return encoded if self.whole else super().decode(encoded)
 
     def _parts(self, parameters: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        share, mean, log_scale = parameters.unflatten(-1, (3, COMPONENTS)).unbind(dim=-2)
+        share, mean, log_scale = parameters.unflatten(-1, (3, COMPONENTS)).unbind(dim=-2)  # type: ignore[no-untyped-call]
         start = torch.linspace(-1.0, 1.0, COMPONENTS)
         return functional.log_softmax(share, dim=-1), mean + start, log_scale.clamp(*LOG_SPREADS)
 
@@ -243,6 +259,9 @@ class MixtureHead(_Scaled):
             within = within + (0.25 / root / self.spread).square()
         return STANDARD, torch.stack([middle, 0.5 * (between + within).log()], dim=-1)
 
+    def information(self, parameters: Tensor) -> tuple[Tensor, Tensor]:
+        return STANDARD.information(self.simplified(parameters)[1])
+
 
 AnyHead = Annotated[BinaryHead | CategoricalHead | GaussianHead | MixtureHead, Field(discriminator="kind")]
 
@@ -273,13 +292,14 @@ class Heads:
         return torch.stack([head.decode(encoded[..., y]) for y, head in enumerate(self.heads)], dim=-1)
 
     def _each(self, parameters: Tensor) -> list[tuple[int, Any, Tensor]]:
-        parts = parameters.split(self.sizes, dim=-1)
+        parts = parameters.split(self.sizes, dim=-1)  # type: ignore[no-untyped-call]
         return [(y, head, part) for y, (head, part) in enumerate(zip(self.heads, parts, strict=True))]
 
     def log_probability(self, parameters: Float[Tensor, "*#batch P"], encoded: Float[Tensor, "*#batch Y"]) -> Tensor:
         """Log probability (or density) of encoded observations."""
         parts = [head.log_probability(part, encoded[..., y]) for y, head, part in self._each(parameters)]
-        return sum(parts[1:], parts[0])
+        value: Tensor = sum(parts[1:], parts[0])
+        return value
 
     def draw(self, parameters: Tensor, uniform: Float[Tensor, "*#batch Y 2"]) -> Tensor:
         """Encoded observations by two uniform numbers per entry."""
@@ -289,6 +309,12 @@ class Heads:
         """Heads that are quick to evaluate, for comparing queries, with their parameters."""
         pairs = [head.simplified(part) for _, head, part in self._each(parameters)]
         return Heads(tuple(head for head, _ in pairs)), torch.cat([part for _, part in pairs], dim=-1)
+
+    def information(self, parameters: Tensor) -> tuple[Tensor, Tensor]:
+        """Functions of the parameters, and the Fisher information of one observation about each."""
+        pairs = [head.information(part) for _, head, part in self._each(parameters)]
+        functions, sizes = zip(*pairs, strict=True)
+        return torch.cat(functions, dim=-1), torch.cat(sizes, dim=-1)
 
     @cached_property
     def listed(self) -> Float[Tensor, "J Y"] | None:
@@ -324,7 +350,7 @@ def has_real_entries(heads: Sequence[Head]) -> bool:
 
 
 def _choose(entry: Tensor, heavy_tails: bool) -> Head:
-    values = entry.unique()
+    values = entry.unique()  # type: ignore[no-untyped-call]
     if len(values) == 1:
         values = torch.cat([values, values + 1])
     if len(values) == 2:

@@ -110,7 +110,7 @@ class Learner:
                 group["lr"] = self.sizes.rate * rate * min(1.0, (self.updates + 1) / WARM_UP)
             loss = self.loss(self.pool.batch(batch)).mean()
             self.optimiser.zero_grad()
-            loss.backward()
+            loss.backward()  # type: ignore[no-untyped-call]
             nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
             self.optimiser.step()
             self.updates += 1
@@ -135,7 +135,7 @@ class Learner:
     @torch.no_grad()
     def validate(self, histories: Histories) -> float:
         """The mean loss of held-out histories."""
-        rows = torch.arange(len(histories.place_BV)).split(64)
+        rows = torch.arange(len(histories.place_BV)).split(64)  # type: ignore[no-untyped-call]
         return float(torch.cat([self.loss(histories.rows(index)) for index in rows]).mean())
 
 
@@ -215,4 +215,4 @@ def _is_searchable(problem: Problem, rng: Generator) -> bool:
     if problem.answer_space.dim == 1:
         return True
     targets = TaskBatch.draw(problem, 2048, rng).target
-    return len(targets.unique(dim=0)) <= len(targets) // 8
+    return len(targets.unique(dim=0)) <= len(targets) // 8  # type: ignore[no-untyped-call]

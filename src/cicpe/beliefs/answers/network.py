@@ -118,7 +118,7 @@ class LikelihoodNetwork(nn.Module):
         self, query: Float[Tensor, "*#b Q"], places: "PreparedPlaces", context: Float[Tensor, "*#b C"]
     ) -> Float[Tensor, "*#b P"]:
         """Head parameters of prepared places."""
-        shape = torch.broadcast_shapes(query.shape[:-1], places.place.shape[:-1], context.shape[:-1])
+        shape = torch.broadcast_shapes(query.shape[:-1], places.place.shape[:-1], context.shape[:-1])  # type: ignore[no-untyped-call]
         known = ((_context_features(context) - self.context_centre) / self.context_spread).clamp(-10, 10)
         query, place, known = (part.expand(*shape, part.shape[-1]) for part in (query, places.place, known))
         answer = place[..., : self.sizes.answer]
@@ -146,7 +146,7 @@ class LikelihoodNetwork(nn.Module):
         waves = [angle.sin(), angle.cos()]
         if self.sizes.shared_waves:
             rates = self.shared_rates.exp() * places.stretch[..., own:]
-            angles = [apart * rates for apart in (query - answer).split(1, dim=-1)]
+            angles = [apart * rates for apart in (query - answer).split(1, dim=-1)]  # type: ignore[no-untyped-call]
             waves += [_mean([angle.sin() for angle in angles]), _mean([angle.cos() for angle in angles])]
         return waves
 

@@ -93,7 +93,7 @@ class Prior(nn.Module):
     def values(self) -> tuple[Float[Tensor, "N X"], Float[Tensor, " N"]] | None:
         """The answers that there are and their shares, where they are a finite set; else None."""
         answers = self.draws_MV[:, : self.sizes.answer]
-        values, counts = answers.unique(dim=0, return_counts=True)
+        values, counts = answers.unique(dim=0, return_counts=True)  # type: ignore[no-untyped-call]
         return (values, counts / counts.sum()) if len(values) <= min(MOST_VALUES, len(answers) // 8) else None
 
     def line(self, n: int) -> tuple[Float[Tensor, "n 1"], Float[Tensor, " n"]]:
@@ -122,7 +122,8 @@ class Prior(nn.Module):
         cell = torch.searchsorted(self.knots_VS, flat).clamp(1, KNOTS - 1)
         score = (-REACH + 2 * REACH * (cell.double() - 0.5) / (KNOTS - 1)).T
         whitened = torch.linalg.solve_triangular(self.factor_VV.double(), score.T, upper=False).T
-        return (0.5 * (score.square() - whitened.square()).sum(dim=-1)).reshape(place.shape[:-1])
+        value: Tensor = (0.5 * (score.square() - whitened.square()).sum(dim=-1)).reshape(place.shape[:-1])
+        return value
 
 
 def _normal_scores(places: Tensor, rng: Generator) -> Float[Tensor, "M V"]:
@@ -133,7 +134,8 @@ def _normal_scores(places: Tensor, rng: Generator) -> Float[Tensor, "M V"]:
     for v in range(places.shape[1]):
         order = shuffle[places[shuffle, v].argsort(stable=True)]
         ranks[order, v] = torch.arange(n, dtype=torch.float64)
-    return torch.special.ndtri((ranks + 0.5) / n)
+    value: Tensor = torch.special.ndtri((ranks + 0.5) / n)
+    return value
 
 
 def _quantiles(ordered: Tensor, levels: Tensor) -> Tensor:
@@ -147,4 +149,5 @@ def _cholesky(correlation: Tensor) -> Tensor:
     values, vectors = torch.linalg.eigh(correlation)
     raised = vectors @ torch.diag(values.clamp_min(1e-3)) @ vectors.T
     scale = raised.diagonal().rsqrt()
-    return torch.linalg.cholesky(scale[:, None] * raised * scale)
+    value: Tensor = torch.linalg.cholesky(scale[:, None] * raised * scale)
+    return value

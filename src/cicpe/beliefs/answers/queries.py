@@ -29,13 +29,13 @@ def remaining_uncertainty(
     """The expected uncertainty of the answer after the observation of each candidate query; less is better.
 
     Args:
-        heads: How head parameters become probabilities.
+        heads: How head parameters become probabilities; quick ones are near enough.
         parameters_BAMP: Head parameters of every query at every draw.
         kernel_BMM: How close the answers of two draws are, from 0 to 1.
         uniform_JY2: Random numbers for outcomes that cannot be listed.
         goal: What uncertainty is: the smoothed entropy, the chance that two draws disagree, or that the best one fails.
     """
-    heads, parameters = heads.simplified(parameters_BAMP)
+    parameters = parameters_BAMP
     if heads.listed is not None:
         log_p = heads.log_probability(parameters[:, :, None], heads.listed[:, None])
         share_BAJ = log_p.exp().mean(dim=-1)

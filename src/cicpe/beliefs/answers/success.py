@@ -67,7 +67,7 @@ class Success(nn.Module):
                 group["lr"] = RATE * (1 - share) + 1e-5
             loss = self._nll(problem, rng)
             optimiser.zero_grad()
-            loss.backward()
+            loss.backward()  # type: ignore[no-untyped-call]
             nn.utils.clip_grad_norm_(self.network.parameters(), 1.0)
             optimiser.step()
 
@@ -86,7 +86,7 @@ class Success(nn.Module):
         apart = answer - target
         waves = [f(math.pi * k * apart / 2) for k in (1, 2, 4) for f in (torch.sin, torch.cos)]
         norm = torch.linalg.vector_norm(apart, dim=-1, keepdim=True)
-        answer, target = torch.broadcast_tensors(answer, target)
+        answer, target = torch.broadcast_tensors(answer, target)  # type: ignore[no-untyped-call]
         return torch.cat([answer, target, apart.abs(), (norm + 0.01).log(), *waves], dim=-1)
 
     def _moments(self, answer: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
@@ -107,7 +107,8 @@ class Success(nn.Module):
         """
         if self.learned:
             mean, log_std = self._moments(answer_BAX[:, :, None], target_BNX[:, None])
-            return torch.special.ndtr((math.log(epsilon) - mean) * torch.exp(-log_std))
+            value: Tensor = torch.special.ndtr((math.log(epsilon) - mean) * torch.exp(-log_std))
+            return value
         answer, target = self.space.from_unit(answer_BAX), self.space.from_unit(target_BNX)
         if isinstance(self.space, Sphere):
             loss = self.space.distance(answer[:, :, None], target[:, None])
