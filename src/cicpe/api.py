@@ -20,8 +20,8 @@ from cicpe.errors import InvalidInput, allowed_by
 from cicpe.evaluation.evaluate import Evaluation, evaluate_agent
 from cicpe.model import Description, Model
 from cicpe.problems import Problem, TaskBatch, make_problem, spec_of
+from cicpe.race import Race, chosen_before
 from cicpe.training.callbacks import TrainingCallback
-from cicpe.training.race import Race, chosen_before
 from cicpe.training.recipes import candidates, choose
 
 CALIBRATION_SEED = 1_000_003

@@ -346,7 +346,7 @@ def test_without_context_there_is_one_threshold() -> None:
         ("confidence", 0.2, float("nan"), "delta", "between 0 and 1"),
         ("confidence", 0.1, 0.05, "delta", "at least 0.1 at epsilon 0.1: with less, this model's confidence rule"),
         ("bellman", 0.4, 0.1, "delta", "at least 0.3 at epsilon 0.4: with less, this model's bellman rule"),
-        ("bellman", 0.1, 0.3, "delta", "a larger epsilon than 0.1"),
+        ("bellman", 0.1, 0.3, "delta", "above 0.3 at epsilon 0.1: .* What would help: epsilon 0.4"),
     ],
 )
 def test_what_was_not_calibrated_is_refused_with_what_was(

@@ -322,7 +322,7 @@ def _best_spread(run: CalibrationRun, plan: CalibrationPlan, seed: int, episodes
 
 
 def _by_context(
-    run: CalibrationRun, episodes: int, seed: int, n_knots: int, min_share: float
+    run: CalibrationRun, episodes: int, seed: int, n_knots: int, min_share: float = 0.0
 ) -> tuple[ContextGrid, list[EpisodeTable]]:
     """Held-out episodes at several contexts: accuracy has to hold at each, not on average.
 

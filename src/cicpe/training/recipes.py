@@ -27,6 +27,8 @@ from cicpe.training.config import PaperConfig, TrainingConfig
 IMITATION = 0.1
 """Weight of the term that draws a learned actor to the posterior, where queries and answers share a space: without it
 the actor follows what the young critic makes of queries that nobody has made."""
+MOST_TRIED = 2
+"""Computed beliefs that a race tries."""
 MOST_PARAMETERS = 12
 """Above, a thousand particles are thinly spread."""
 MOST_FUNCTION_QUERIES = 60
@@ -216,7 +218,7 @@ def candidates(problem: Problem) -> list[Choice]:
     tried = ["answers"] if has_numbers(problem) else []
     if space is not None and space.dim <= MOST_PARAMETERS and problem.has_likelihood:
         tried.insert(0, "particles")
-    if _is_a_peak(problem, facts):
+    if len(tried) < MOST_TRIED and _is_a_peak(problem, facts):
         tried.append("functions")
     if not tried and problem.answer_space.dim == 1:
         tried.append("answers")

@@ -16,7 +16,7 @@ from torch import Generator, Tensor
 
 from cicpe import trees
 from cicpe.beliefs.answers.cloud import CloudSearch
-from cicpe.beliefs.answers.grid import MOST_TABLE, GridSearch, Posterior
+from cicpe.beliefs.answers.grid import MOST_TABLE, GridSearch, WeightedAnswers
 from cicpe.beliefs.answers.heads import Heads
 from cicpe.beliefs.answers.model import AnswerModel
 from cicpe.beliefs.answers.queries import Goal, answer_kernel, remaining_uncertainty
@@ -184,7 +184,7 @@ class AnswerBelief(Belief):
         query = self._query(state, numbers, std_BX, mean_BX.float())
         return query, answers, confidence, std_BX * self.answer_space.unit_scale
 
-    def _recommend(self, posterior: Posterior, epsilon: float) -> tuple[Tensor, Tensor]:
+    def _recommend(self, posterior: WeightedAnswers, epsilon: float) -> tuple[Tensor, Tensor]:
         """The answer (in unit coordinates) with the largest mass of success, and that mass."""
         if isinstance(self.search, CloudSearch):
             return recommend(self.model.success, self.answer_space, posterior, epsilon)

@@ -21,7 +21,7 @@ from jaxtyping import Float, Int
 from torch import Generator, Tensor
 
 from cicpe import trees
-from cicpe.beliefs.answers.grid import Posterior, systematic
+from cicpe.beliefs.answers.grid import WeightedAnswers, systematic
 from cicpe.beliefs.answers.model import AnswerModel
 from cicpe.beliefs.answers.network import PreparedPlaces
 
@@ -59,8 +59,8 @@ class _Points(NamedTuple):
     log_likelihood_N: Tensor
 
 
-class _Components(NamedTuple):
-    """Centres and Cholesky factors of the scales of a mixture's components."""
+class _Mixture(NamedTuple):
+    """An even mixture of Student components: their centres, and Cholesky factors of their scales."""
 
     centre_KV: Tensor
     factor_KVV: Tensor
@@ -72,15 +72,6 @@ class _Slopes(NamedTuple):
     log_posterior_K: Tensor
     gradient_KV: Tensor
     information_KVV: Tensor
-
-
-class _Mixture(NamedTuple):
-    """A mixture of Student components about centres, and a share of the prior itself."""
-
-    centre_KV: Tensor
-    factor_KVV: Tensor
-    """Cholesky factors of the components' scales."""
-    share_K: Tensor
 
 
 @final
@@ -198,21 +189,19 @@ class CloudSearch:
             log_likelihood_BN=log_likelihood[None],
         )
 
-    def _mixture(self, state: CloudState, source: "_Points", modes: "_Components", rng: Generator) -> _Mixture:
+    def _mixture(self, state: CloudState, source: "_Points", modes: "_Mixture", rng: Generator) -> _Mixture:
         """A mixture about the points of a cloud that explain the history best, and about modes."""
         power, points = self._chosen(source, rng)
         centre = points[torch.randperm(NEIGHBOURS, generator=rng)[: self.centres]]
-        own = _Components(centre, self._factors(points, power * self._slopes(state, centre).information_KVV))
-        both = [torch.cat(parts) for parts in zip(own, modes, strict=True)]
-        share = torch.full((len(both[0]),), 1 / len(both[0]), dtype=torch.float64)
-        return _Mixture(*both, share)
+        own = _Mixture(centre, self._factors(points, power * self._slopes(state, centre).information_KVV))
+        return _Mixture(*(torch.cat(parts) for parts in zip(own, modes, strict=True)))
 
-    def _modes(self, state: CloudState, rng: Generator) -> "_Components":
+    def _modes(self, state: CloudState, rng: Generator) -> "_Mixture":
         """Components about where climbs from the prior's own draws end: a cloud may have missed a mode."""
         log_draws = state.log_prior_draws_BM[0]
         _, points = self._chosen(_Points(self.bank[0], log_draws, log_draws), rng)
         top = self._climbed(state, points[torch.randperm(NEIGHBOURS, generator=rng)[: self.climbers]])
-        return _Components(top, self._factors(points, self._slopes(state, top).information_KVV))
+        return _Mixture(top, self._factors(points, self._slopes(state, top).information_KVV))
 
     def _chosen(self, source: "_Points", rng: Generator) -> tuple[float, Float[Tensor, "n V"]]:
         """Some of the points that explain the history best, and the power of the weights they were drawn by."""
@@ -284,14 +273,14 @@ class CloudSearch:
         log_determinant = mixture.factor_KVV.diagonal(dim1=1, dim2=2).log().sum(dim=1)
         constant = math.lgamma((DEGREES + v) / 2) - math.lgamma(DEGREES / 2) - 0.5 * v * math.log(DEGREES * math.pi)
         student = constant - log_determinant[:, None] - 0.5 * (DEGREES + v) * torch.log1p(squared / DEGREES)
-        log_mixture = (student + mixture.share_K.log()[:, None]).logsumexp(dim=0)
+        log_mixture = student.logsumexp(dim=0) - math.log(len(student))
         log_prior = -0.5 * latent_NV.double().square().sum(dim=1) - 0.5 * v * math.log(2 * math.pi)
         return log_mixture - log_prior
 
-    def posterior(self, state: CloudState) -> Posterior:
+    def posterior(self, state: CloudState) -> WeightedAnswers:
         """The answers of the cloud and their weights."""
         answer = self.model.prior.places(state.latent_BNV)[..., : self.model.answer_space.dim]
-        return Posterior(answer, torch.softmax(log_weights(state), dim=-1))
+        return WeightedAnswers(answer, torch.softmax(log_weights(state), dim=-1))
 
     def draws(self, state: CloudState, n: int, offset: float) -> Float[Tensor, "B n V"]:
         """Draws of places."""

@@ -118,7 +118,8 @@ class AnswerBeliefConfig(BeliefConfig):
         )
 
         def longer(budget: Budget) -> FittedBelief:
-            further = Limit(LONGER_SHARE * 60 * (budget.minutes or 0), budget.updates)
+            seconds = None if budget.minutes is None else LONGER_SHARE * 60 * budget.minutes
+            further = Limit(seconds, budget.updates)
             return self._fitted(family, learner.longer(further), began, seed)
 
         belief = config.belief(model, min(self.horizon, problem.horizon))

@@ -30,7 +30,7 @@ def systematic(weight_BN: Float[Tensor, "B N"], n: int, offset: float) -> Int[Te
     return torch.searchsorted(total, ticks).clamp_max(weight_BN.shape[-1] - 1)
 
 
-class Posterior(NamedTuple):
+class WeightedAnswers(NamedTuple):
     """Weighted candidates of every episode."""
 
     answer_BNX: Float[Tensor, "B N X"]
@@ -38,7 +38,7 @@ class Posterior(NamedTuple):
     weight_BN: Float[Tensor, "B N"]
 
 
-class GridState(NamedTuple):
+class AnswerGridState(NamedTuple):
     """How every candidate with every point of the nuisance explains the history."""
 
     log_BNK: Float[Tensor, "B N K"]
@@ -94,9 +94,9 @@ class GridSearch:
         """Log prior mass of every pair."""
         return self._candidates[1].double().clamp_min(1e-12).log()[:, None] + self.nuisance[1]
 
-    def begin(self, context: Float[Tensor, "B C"]) -> GridState:
+    def begin(self, context: Float[Tensor, "B C"]) -> AnswerGridState:
         """Nothing seen."""
-        return GridState(
+        return AnswerGridState(
             self.log_prior_NK.expand(len(context), -1, -1), context, torch.zeros(len(context), dtype=torch.long)
         )
 
@@ -108,19 +108,19 @@ class GridSearch:
         ]
         return torch.stack(rows)
 
-    def observe(self, state: GridState, parameters_BGP: Tensor, encoded_BY: Tensor) -> GridState:
+    def observe(self, state: AnswerGridState, parameters_BGP: Tensor, encoded_BY: Tensor) -> AnswerGridState:
         """The state with one more observation, whose head parameters are given."""
         gain_BG = self.model.heads.log_probability(parameters_BGP, encoded_BY[:, None])
         return state._replace(
             log_BNK=state.log_BNK + gain_BG.view(state.log_BNK.shape).double(), time_B=state.time_B + 1
         )
 
-    def posterior(self, state: GridState) -> Posterior:
+    def posterior(self, state: AnswerGridState) -> WeightedAnswers:
         """Candidates and their weights."""
         joint = torch.softmax(state.log_BNK.flatten(1), dim=1).view(state.log_BNK.shape)
-        return Posterior(self.candidates_NX.expand(len(joint), -1, -1), joint.sum(dim=-1))
+        return WeightedAnswers(self.candidates_NX.expand(len(joint), -1, -1), joint.sum(dim=-1))
 
-    def draws(self, state: GridState, n: int, offset: float) -> Int[Tensor, "B n"]:
+    def draws(self, state: AnswerGridState, n: int, offset: float) -> Int[Tensor, "B n"]:
         """Draws of pairs, by their place in ``places_GV``; they come in the candidates' order, so are stratified."""
         return systematic(torch.softmax(state.log_BNK.flatten(1), dim=1), n, offset)
 

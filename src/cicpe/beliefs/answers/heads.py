@@ -176,10 +176,10 @@ class _Scaled(Head):
 
 
 @final
-class GaussianHead(_Scaled):
+class NormalHead(_Scaled):
     """A real entry, by its mean and log spread."""
 
-    kind: Literal["gaussian"] = "gaussian"
+    kind: Literal["normal"] = "normal"
 
     @property
     def parameters(self) -> int:
@@ -199,12 +199,12 @@ class GaussianHead(_Scaled):
         return parameters[..., :1], torch.exp(-2 * parameters[..., 1:].clamp(*LOG_SPREADS))
 
 
-STANDARD = GaussianHead()
+STANDARD = NormalHead()
 """A Gaussian for entries that are encoded already."""
 
 
 @final
-class MixtureHead(_Scaled):
+class LogisticMixtureHead(_Scaled):
     """A real or whole-number entry, by a mixture of logistic components; over whole numbers it is discretised."""
 
     kind: Literal["mixture"] = "mixture"
@@ -263,7 +263,7 @@ class MixtureHead(_Scaled):
         return STANDARD.information(self.simplified(parameters)[1])
 
 
-AnyHead = Annotated[BinaryHead | CategoricalHead | GaussianHead | MixtureHead, Field(discriminator="kind")]
+AnyHead = Annotated[BinaryHead | CategoricalHead | NormalHead | LogisticMixtureHead, Field(discriminator="kind")]
 
 
 @final
@@ -346,7 +346,9 @@ def choose_heads(pilot: Float[Tensor, "n Y"], heavy_tails: bool = False) -> tupl
 
 def has_real_entries(heads: Sequence[Head]) -> bool:
     """Whether some entry is neither two-valued nor categorical nor a whole number."""
-    return any(isinstance(head, GaussianHead) or (isinstance(head, MixtureHead) and not head.whole) for head in heads)
+    return any(
+        isinstance(head, NormalHead) or (isinstance(head, LogisticMixtureHead) and not head.whole) for head in heads
+    )
 
 
 def _choose(entry: Tensor, heavy_tails: bool) -> Head:
@@ -358,17 +360,17 @@ def _choose(entry: Tensor, heavy_tails: bool) -> Head:
     if len(values) <= MOST_CATEGORIES:
         return CategoricalHead(values=tuple(values.tolist()))
     if bool((entry == entry.round()).all()) and float(values[0]) >= 0:
-        return MixtureHead(whole=True, **_scale(entry, "root"))
+        return LogisticMixtureHead(whole=True, **_scale(entry, "root"))
     low, middle, high = torch.quantile(entry[:100_000].double(), torch.tensor([0.25, 0.5, 0.75]).double()).tolist()
     extreme = float((entry - middle).abs().max()) > 25 * max(high - low, 1e-12)
     scale = _scale(entry, "asinh" if extreme else "none")
-    return MixtureHead(**scale) if heavy_tails else GaussianHead(**scale)
+    return LogisticMixtureHead(**scale) if heavy_tails else NormalHead(**scale)
 
 
 def _scale(entry: Tensor, transform: Literal["none", "root", "asinh"]) -> dict[str, Any]:
     """The constants of a scaled head."""
     low, middle, high = torch.quantile(entry[:100_000].double(), torch.tensor([0.25, 0.5, 0.75]).double()).tolist()
     width = max(high - low, 1e-3 * float(entry.std()), 1e-12)
-    moved = _Scaled._transformed(GaussianHead(transform=transform, middle=middle, width=width), entry)
+    moved = _Scaled._transformed(NormalHead(transform=transform, middle=middle, width=width), entry)
     centre, spread = float(moved.mean()), max(float(moved.std()), 1e-12)
     return {"transform": transform, "middle": middle, "width": width, "centre": centre, "spread": spread}

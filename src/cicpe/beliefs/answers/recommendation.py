@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from cicpe.beliefs.answers.grid import Posterior, systematic
+from cicpe.beliefs.answers.grid import WeightedAnswers, systematic
 from cicpe.beliefs.answers.success import Success
 from cicpe.spaces import Space, Sphere
 
@@ -20,7 +20,7 @@ JUDGES = 768
 
 
 def recommend(
-    success: Success, space: Space, posterior: Posterior, epsilon: float
+    success: Success, space: Space, posterior: WeightedAnswers, epsilon: float
 ) -> tuple[Float[Tensor, "B X"], Float[Tensor, " B"]]:
     """The answer with the largest mass of success (in unit coordinates), and that mass.
 

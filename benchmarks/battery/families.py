@@ -1,13 +1,17 @@
-"""A battery of small families over all kinds of observations, queries and answers, for measuring beliefs."""
+"""Small families over all kinds of observations, queries and answers, written as a user would write them.
+
+No family has a ``log_likelihood``: what an agent learns comes from simulations alone. ``log_p`` is the true one, under a
+name that the library does not know, for the exact references.
+"""
 
 import math
+import time
 from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch import Generator, Tensor
 
-from cicpe.problems.ackley import Ackley
 from cicpe.problems.base import Problem
 from cicpe.problems.best_arm import BestArm
 from cicpe.problems.binary_search import BinarySearch
@@ -433,6 +437,14 @@ class NumpyThreshold(PerTaskProblem):
         return task[0]
 
 
+class SlowRamp(NumpyThreshold):
+    """The same with a simulator that takes 5 ms per call."""
+
+    def observe_one(self, task: tuple[float, float], query: np.ndarray, rng: np.random.Generator) -> float:
+        time.sleep(0.005)
+        return super().observe_one(task, query, rng)
+
+
 class Ramp(Family):
     """The batched twin of ``NumpyThreshold``, for its reference."""
 
@@ -463,17 +475,32 @@ class Case(NamedTuple):
     problem: Problem
     epsilons: tuple[float, float]
     reference: Family | None
+    about: str
+    """Observation; whether a query is an answer; hidden numbers."""
 
 
 def cases() -> dict[str, Case]:
     """Every family of the battery by name."""
-    own: list[Family] = [
-        Dose(), Slope(), Threshold2AFC(), Resonance(), Branin(), Source(), Decay(), Bowl(), Grade(), HeavyLine(),
-        Enzyme(), Phase(), Discounting(), TwoPeaks(), NoisyEdge(),
-    ]  # fmt: skip
-    found = {type(problem).__name__.lower(): Case(problem, problem.epsilons, problem) for problem in own}
-    found["numpy"] = Case(NumpyThreshold(), (0.05, 0.1), Ramp())
-    found["binary"] = Case(BinarySearch(dim=3, noise=0.15), (0.05, 0.1), None)
-    found["arm"] = Case(BestArm(dim=8, noise=0.3), (0.05, 0.1), None)
-    found["ackley"] = Case(Ackley(dim=3, noise=0.05), (0.1, 0.2), None)
-    return found
+    own: dict[str, tuple[Family, str]] = {
+        "dose": (Dose(), "yes/no; X = A; 2"),
+        "slope": (Slope(), "yes/no; X != A in equal boxes; 2"),
+        "threshold-2afc": (Threshold2AFC(), "yes/no; X = A; 3"),
+        "phase": (Phase(), "yes/no; periodic answer; 2"),
+        "discounting": (Discounting(), "yes/no; 2-D query, 1-D answer; 2"),
+        "grade": (Grade(), "five categories; X = A; 2"),
+        "decay": (Decay(), "count; X != A; 1"),
+        "resonance": (Resonance(), "real; unequal boxes; 3"),
+        "two-peaks": (TwoPeaks(), "real; several modes; 3"),
+        "noisy-edge": (NoisyEdge(), "real; noise depends on the query; 2"),
+        "heavy-line": (HeavyLine(), "heavy-tailed; X = A; 2"),
+        "enzyme": (Enzyme(), "vector of two; X != A; 2"),
+        "source": (Source(), "real; X = A, 2-D; 3"),
+        "branin": (Branin(), "real; X = A, 2-D, warped; 5"),
+        "bowl": (Bowl(), "real; X = A, 6-D; 7"),
+    }
+    battery = {name: Case(problem, problem.epsilons, problem, about) for name, (problem, about) in own.items()}
+    battery["numpy-ramp"] = Case(NumpyThreshold(), (0.05, 0.1), Ramp(), "real; NumPy simulator; 2")
+    battery["slow-ramp"] = Case(SlowRamp(), (0.05, 0.1), Ramp(), "real; 5 ms per call; 2")
+    battery["binary-3d"] = Case(BinarySearch(dim=3, noise=0.15), (0.05, 0.1), None, "three yes/no; X = A; 3")
+    battery["best-arm-8d"] = Case(BestArm(dim=8, noise=0.3), (0.05, 0.1), None, "real; sphere; 8")
+    return battery

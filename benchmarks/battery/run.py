@@ -1,0 +1,250 @@
+"""The battery: default training on families that nobody tuned for, beside exact Bayes.
+
+    python benchmarks/battery/run.py train dose source --seed 0      # five minutes of one core per family, then 2,000 tasks
+    python benchmarks/battery/run.py reference dose source           # exact Bayes on the same number of tasks
+    python benchmarks/battery/run.py page                            # writes docs/results/battery.md from what was measured
+
+Names are those of ``families.cases``; without any, all are taken. Results are kept in benchmarks/results/battery.
+"""
+
+import argparse
+import json
+import os
+import resource
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+from families import Case, cases
+from reference import ExactBayes
+
+import cicpe
+from cicpe.episodes.table import EpisodeTable, RecordSettings, tabulate
+from cicpe.errors import CicpeError
+from cicpe.problems import TaskBatch
+from cicpe.statistics import clopper_pearson
+from cicpe.training.callbacks import TrainingCallback
+
+ROOT = Path(__file__).parent.parent.parent
+RESULTS, PAGE = ROOT / "benchmarks" / "results" / "battery", ROOT / "docs" / "results" / "battery.md"
+DELTA, FRESH = 0.1, 40_000
+"""Delta of every cell; the seed of the fresh tasks."""
+
+
+def commit() -> str:
+    return subprocess.run(
+        ["git", "-C", ROOT, "rev-parse", "--short", "HEAD"], capture_output=True, text=True
+    ).stdout.strip()
+
+
+def written(name: str, data: dict[str, Any]) -> None:
+    RESULTS.mkdir(parents=True, exist_ok=True)
+    (RESULTS / f"{name}.json").write_text(json.dumps(data, indent=1) + "\n")
+
+
+def train(name: str, case: Case, seed: int, minutes: float, tasks: int) -> None:
+    """Default training and its figures at both epsilons."""
+    lines: list[str] = []
+    stages: dict[str, float] = {}
+    began = time.perf_counter()
+
+    def chosen(reasons: tuple[str, ...]) -> None:
+        lines.extend(reasons)
+        print("  ", *reasons, flush=True)
+
+    def calibrating(share: float) -> None:
+        stages.setdefault("fit", time.perf_counter() - began)
+
+    callback = TrainingCallback(on_choice=chosen, on_calibration=calibrating)
+    model = cicpe.train(case.problem, epsilon=case.epsilons, minutes=minutes, seed=seed, callback=callback)
+    seconds = time.perf_counter() - began
+    cells = [cell(model, case, epsilon, tasks) for epsilon in case.epsilons]
+    written(
+        f"{name}-{seed}",
+        {
+            "family": name,
+            "seed": seed,
+            "minutes": minutes,
+            "seconds": {"fit": stages.get("fit", seconds), "all": seconds},
+            "recipe": model.description.recipe,
+            "belief": model.description.training.describe(),
+            "horizon": model.description.horizon,
+            "calibration_episodes": model.calibration.episodes,
+            "race": lines,
+            "cells": cells,
+            "peak_megabytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+            "load": os.getloadavg()[0],
+            "commit": commit(),
+        },
+    )
+    print(name, f"{seconds:.0f} s", model.description.recipe, cells, flush=True)
+
+
+def cell(model: cicpe.Model, case: Case, epsilon: float, tasks: int) -> dict[str, Any]:
+    """The figures at one epsilon, or why it was refused."""
+    began = time.process_time()
+    try:
+        result = cicpe.evaluate(model, epsilon=epsilon, delta=DELTA, episodes=tasks, seed=FRESH, problem=case.problem)
+    except CicpeError as error:
+        return {"epsilon": epsilon, "refused": str(error)}
+    spent = time.process_time() - began
+    return {
+        "epsilon": epsilon,
+        "tasks": tasks,
+        "accuracy": result.accuracy,
+        "accuracy_ci": list(result.accuracy_ci),
+        "queries": result.mean_queries,
+        "queries_ci": list(result.mean_queries_ci),
+        "truncated": result.truncated,
+        "milliseconds_per_query": 1000 * spent / max(1.0, tasks * result.mean_queries),
+    }
+
+
+def reference(name: str, case: Case, tasks: int) -> None:
+    """Exact Bayes on fresh tasks: the least confidence at which it is accurate, and the queries that this takes."""
+    if case.reference is None:
+        print(name, "has no reference here", flush=True)
+        return
+    rows = []
+    for epsilon in case.epsilons:
+        began = time.process_time()
+        belief = ExactBayes(case.reference, case.reference.horizon, epsilon)
+        rng = torch.Generator().manual_seed(FRESH + 1)
+        settings = RecordSettings((epsilon,), certain=0.97)
+        parts = [
+            tabulate(belief, TaskBatch.draw(case.reference, min(64, tasks - first), rng), settings, rng)
+            for first in range(0, tasks, 64)
+        ]
+        rows.append(least(EpisodeTable.joined(parts), epsilon) | {"effective_draws": belief.least[0]})
+        rows[-1]["seconds"] = time.process_time() - began
+        print(name, rows[-1], flush=True)
+    written(f"{name}-reference", {"family": name, "tasks": tasks, "cells": rows, "commit": commit()})
+
+
+def least(table: EpisodeTable, epsilon: float) -> dict[str, Any]:
+    """The queries of the least threshold with an accuracy of 1 - DELTA on half of the tasks, measured on the others."""
+    success, confidence = table.loss[0] <= epsilon, table.confidence[0]
+    n = len(success)
+    levels = torch.sigmoid(torch.linspace(3.4, -1.0, 89)).tolist()
+
+    def stopped(rows: torch.Tensor, level: float) -> tuple[float, float]:
+        hit = confidence[rows] >= level
+        hit[:, -1] = True
+        first = hit.int().argmax(dim=1)
+        return float(success[rows, first].double().mean()), float(first.double().mean())
+
+    figures = []
+    for here, there in ((torch.arange(0, n, 2), torch.arange(1, n, 2)), (torch.arange(1, n, 2), torch.arange(0, n, 2))):
+        passed = [level for level in levels if stopped(here, level)[0] >= 1 - DELTA]
+        figures.append(stopped(there, passed[-1] if passed else levels[0]))
+    accuracy, queries = ((a + b) / 2 for a, b in zip(*figures, strict=True))
+    final = int(success[:, -1].sum())
+    return {
+        "epsilon": epsilon,
+        "accuracy": accuracy,
+        "queries": queries,
+        "final": final / n,
+        "final_ci": [float(end) for end in clopper_pearson(final, n, 0.05)],
+    }
+
+
+def page() -> None:
+    """Writes the page from what was measured."""
+    results = {path.stem: json.loads(path.read_text()) for path in sorted(RESULTS.glob("*.json"))}
+    rows, inside = [], []
+    for name, case in cases().items():
+        known = results.get(f"{name}-reference", {"cells": [{}, {}]})["cells"]
+        runs = [data for key, data in results.items() if data["family"] == name and "reference" not in key]
+        for data in runs:
+            for got, exact in zip(data["cells"], known, strict=True):
+                row, verdict = line(name, case, data, got, exact)
+                rows.append(row)
+                inside.append(verdict)
+    head = "| family | kind | seed, recipe | epsilon | accuracy (95 %) | queries | exact Bayes | ratio | |\n|---|---|---|---|---|---|---|---|---|"
+    stages = [
+        f"| {data['family']} | {data['seed']} | {data['seconds']['fit']:.0f} | {data['seconds']['all']:.0f} | "
+        f"{data['calibration_episodes']} | {data['peak_megabytes']:.0f} | {data['load']:.1f} | {data['commit']} |"
+        for key, data in results.items()
+        if "reference" not in key
+    ]
+    kept = sum(inside)
+    PAGE.write_text(
+        TEXT.format(
+            kept=kept,
+            cells=len(inside),
+            missed=len(inside) - kept,
+            table="\n".join([head, *rows]),
+            stages="\n".join(
+                [
+                    "| family | seed | seconds of race and fit | seconds in all | calibration episodes | peak MB | load | commit |",
+                    "|---|---|---|---|---|---|---|---|",
+                    *stages,
+                ]
+            ),
+        )
+    )
+
+
+def line(name: str, case: Case, data: dict[str, Any], got: dict[str, Any], exact: dict[str, Any]) -> tuple[str, bool]:
+    """A row of the table, and whether its cell is as good as asked for."""
+    start = f"| {name} | {case.about} | {data['seed']}, {data['recipe']} | {got['epsilon']:g} |"
+    wanted = f"{exact['queries']:.1f} ({exact['accuracy']:.3f})" if exact else "-"
+    if "refused" in got:
+        return f"{start} **refused** | - | {wanted} | - | miss |", False
+    ratio = got["queries"] / exact["queries"] if exact else None
+    low, high = got["accuracy_ci"]
+    good = low >= 0.89 and (ratio is None or ratio <= 1.4)
+    shown = "-" if ratio is None else f"{ratio:.2f}"
+    accuracy = f"{got['accuracy']:.3f} ({low:.3f}-{high:.3f})"
+    return f"{start} {accuracy} | {got['queries']:.1f} | {wanted} | {shown} | {'' if good else 'miss'} |", good
+
+
+TEXT = """# The battery: families that nobody tuned for
+
+Default training, `cicpe.train(problem, epsilon=..., minutes=5)`, on small families of every kind
+(`benchmarks/battery/families.py`), written as a user would write them. The agents learn from simulations alone; exact
+Bayes knows the likelihood, draws from the prior and looks one step ahead (`benchmarks/battery/reference.py`; its threshold
+is chosen on half of its tasks and measured on the others). Delta is 0.1; every figure is on fresh tasks that neither
+training nor calibration saw.
+
+A cell is a miss where the lower end of its 95 % interval is below 0.89, where it needs more than 1.4 times the queries of
+exact Bayes, or where it was refused: {missed} of {cells} are.
+
+{table}
+
+Time and memory. The load is that of the machine of two cores when the run ended: above 2, a run had less than a core.
+
+{stages}
+
+Made by `python benchmarks/battery/run.py train`, `... reference` and `... page`.
+"""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("job", choices=("train", "reference", "page"))
+    parser.add_argument("names", nargs="*", help="families; all where none is named")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--minutes", type=float, default=5.0)
+    parser.add_argument("--tasks", type=int, default=2000)
+    args = parser.parse_args()
+    torch.set_num_threads(1)
+    known = cases()
+    if unknown := set(args.names) - set(known):
+        parser.error(f"{', '.join(sorted(unknown))}: no family of the battery; known are {', '.join(known)}")
+    if args.job == "page":
+        return page()
+    for name in args.names or known:
+        if args.job == "train":
+            train(name, known[name], args.seed, args.minutes, args.tasks)
+        else:
+            reference(name, known[name], args.tasks)
+    return None
+
+
+if __name__ == "__main__":
+    sys.path.insert(0, str(Path(__file__).parent))
+    main()

@@ -1,0 +1,119 @@
+"""Observation heads: probabilities that add up, draws that follow them, and the head that a pilot asks for."""
+
+import math
+
+import pytest
+import torch
+from torch import Tensor
+
+from cicpe.beliefs.answers.heads import (
+    BinaryHead,
+    CategoricalHead,
+    Head,
+    Heads,
+    LogisticMixtureHead,
+    NormalHead,
+    choose_heads,
+)
+
+HEADS: list[Head] = [
+    BinaryHead(low=-1.0, high=3.0),
+    CategoricalHead(values=(0.0, 2.0, 5.0)),
+    NormalHead(centre=10.0, spread=4.0),
+    LogisticMixtureHead(centre=1.0, spread=0.5),
+    LogisticMixtureHead(whole=True, transform="root", centre=3.0, spread=1.5),
+]
+
+
+def parameters_of(head: Head, seed: int = 0) -> Tensor:
+    return 0.7 * torch.randn(head.parameters, generator=torch.Generator().manual_seed(seed))
+
+
+def outcomes_of(head: Head) -> tuple[Tensor, float]:
+    """Encoded outcomes that cover the head's distribution, and the width of the cell about each."""
+    if head.outcomes is not None:
+        return torch.arange(float(head.outcomes)), 1.0
+    if isinstance(head, LogisticMixtureHead) and head.whole:
+        return torch.arange(4000.0), 1.0
+    return torch.linspace(-60, 60, 240_001), 120 / 240_000
+
+
+@pytest.mark.parametrize("head", HEADS, ids=lambda head: f"{head.kind}-{getattr(head, 'whole', '')}")
+def test_probabilities_add_up_to_one(head: Head) -> None:
+    outcomes, width = outcomes_of(head)
+    log_p = head.log_probability(parameters_of(head).expand(len(outcomes), -1), outcomes)
+    assert float(log_p.exp().sum()) * width == pytest.approx(1.0, abs=2e-3)
+
+
+@pytest.mark.parametrize("head", HEADS, ids=lambda head: f"{head.kind}-{getattr(head, 'whole', '')}")
+def test_draws_follow_the_probabilities(head: Head) -> None:
+    n = 40_000
+    uniform = torch.rand((n, 2), generator=torch.Generator().manual_seed(1))
+    drawn = head.draw(parameters_of(head).expand(n, -1), uniform)
+    outcomes, width = outcomes_of(head)
+    p = head.log_probability(parameters_of(head).expand(len(outcomes), -1), outcomes).exp() * width
+    mean = float((p * outcomes).sum())
+    spread = math.sqrt(float((p * (outcomes - mean).square()).sum()))
+    assert float(drawn.mean()) == pytest.approx(mean, abs=4 * spread / math.sqrt(n) + 1e-3)
+    assert float(drawn.std()) == pytest.approx(spread, rel=0.06)
+
+
+@pytest.mark.parametrize("head", HEADS, ids=lambda head: f"{head.kind}-{getattr(head, 'whole', '')}")
+def test_decoding_undoes_encoding(head: Head) -> None:
+    values = {"binary": [-1.0, 3.0], "categorical": [0.0, 2.0, 5.0]}.get(head.kind, [0.0, 3.0, 12.0])
+    seen = torch.tensor(values)
+    assert torch.allclose(head.decode(head.encode(seen)), seen, atol=1e-4)
+
+
+def test_a_pilot_chooses_the_head() -> None:
+    rng = torch.Generator().manual_seed(0)
+    n = 4000
+    yes = torch.randint(2, (n,), generator=rng).float()
+    grade = torch.randint(5, (n,), generator=rng).float()
+    count = torch.poisson(torch.full((n,), 20.0), generator=rng)
+    real = torch.randn(n, generator=rng)
+    cauchy = real / torch.randn(n, generator=rng)
+    heads = choose_heads(torch.stack([yes, grade, count, real, cauchy], dim=1))
+    assert [head.kind for head in heads] == ["binary", "categorical", "mixture", "normal", "normal"]
+    assert heads[2].whole
+    assert [head.transform for head in heads[2:]] == ["root", "none", "asinh"]
+    assert choose_heads(real[:, None], heavy_tails=True)[0].kind == "mixture"
+
+
+def test_a_simpler_head_has_the_same_middle_and_spread() -> None:
+    head = LogisticMixtureHead()
+    parameters = torch.tensor([[5.0, 0.0, 0.0, 1.0, 0.0, 0.0, -1.0, -1.0, -1.0]])  # nearly one component
+    simple, its = head.simplified(parameters)
+    uniform = torch.rand((40_000, 2), generator=torch.Generator().manual_seed(0))
+    drawn = head.draw(parameters.expand(40_000, -1), uniform)
+    assert simple.kind == "normal"
+    assert float(its[0, 0]) == pytest.approx(float(drawn.mean()), abs=0.03)
+    assert math.exp(float(its[0, 1])) == pytest.approx(float(drawn.std()), rel=0.15)
+
+
+def test_entries_of_a_vector_are_independent_given_the_parameters() -> None:
+    heads = Heads((BinaryHead(low=0.0, high=1.0), NormalHead()))
+    parameters = torch.tensor([0.3, 0.1, -0.2])
+    both = heads.log_probability(parameters, torch.tensor([1.0, 0.4]))
+    alone = heads.heads[0].log_probability(parameters[:1], torch.tensor(1.0))
+    assert float(both) == pytest.approx(
+        float(alone + heads.heads[1].log_probability(parameters[1:], torch.tensor(0.4)))
+    )
+
+
+@pytest.mark.parametrize("head", HEADS[:3], ids=lambda head: head.kind)
+def test_information_is_that_of_the_score(head: Head) -> None:
+    """The variance of the score along a direction equals the information about the functions, chained."""
+    outcomes, width = outcomes_of(head)
+    start = parameters_of(head)
+    direction = torch.zeros_like(start)
+    direction[0] = 1.0
+
+    def log_p(size: float) -> Tensor:
+        return head.log_probability((start + size * direction).expand(len(outcomes), -1), outcomes).double()
+
+    score = (log_p(1e-3) - log_p(-1e-3)) / 2e-3
+    variance = float((log_p(0).exp() * width * score.square()).sum())
+    above, below = (head.information(start + size * direction)[0] for size in (1e-3, -1e-3))
+    slope = (above - below) / 2e-3
+    assert float((head.information(start)[1] * slope.square()).sum()) == pytest.approx(variance, rel=0.02)

@@ -1,0 +1,112 @@
+"""What is hidden of a task beside its answer: read from whatever ``sample`` returns."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Generator, Tensor
+
+from cicpe.beliefs.answers.hidden import EDGE, Nuisance, flat_numbers, has_numbers
+from cicpe.problems import Problem
+from cicpe.problems.per_task import PerTaskProblem
+from cicpe.spaces import Box
+
+
+@dataclass(frozen=True)
+class Line(Problem):
+    """The zero of a line with a hidden slope and a known noise, in a shape of task that is given."""
+
+    shape: str = "tensor"
+    query_space = Box([-1.0], [1.0])
+    answer_space = Box([-1.0], [1.0])
+    context_names = ("noise",)
+
+    def sample(self, n: int, rng: Generator) -> Any:
+        zero, slope, noise = torch.rand((3, n), generator=rng)
+        if self.shape == "dict":
+            return {"zero": 2 * zero - 1, "more": (1 + slope, noise), "constant": torch.ones(n)}
+        if self.shape == "sum":  # the answer is the sum of two numbers: neither can vary on its own
+            return torch.stack([zero - 0.5, slope - 0.5, noise], dim=1)
+        return torch.stack([2 * zero - 1, 1 + slope, noise], dim=1)
+
+    def _numbers(self, task: Any) -> Tensor:
+        if self.shape == "dict":
+            return torch.stack([task["zero"], *task["more"]], dim=1)
+        return task
+
+    def observe(self, task: Any, query: Tensor, rng: Generator) -> Tensor:
+        numbers = self._numbers(task)
+        return numbers[:, 1] * (query[:, 0] - self.target(task)) + 0.1 * torch.randn(len(query), generator=rng)
+
+    def target(self, task: Any) -> Tensor:
+        numbers = self._numbers(task)
+        return numbers[:, 0] + numbers[:, 1] if self.shape == "sum" else numbers[:, 0]
+
+    def context(self, task: Any) -> Tensor:
+        return self._numbers(task)[:, 2:]
+
+
+@pytest.mark.parametrize("shape", ["tensor", "dict"])
+def test_target_context_and_constants_are_left_out(shape: str) -> None:
+    problem = Line(shape)
+    nuisance = Nuisance.find(problem, 2000, torch.Generator().manual_seed(0))
+    assert nuisance is not None
+    assert nuisance.size == 1
+    task = problem.sample(4000, torch.Generator().manual_seed(1))
+    read = nuisance.read(task)
+    slope = problem._numbers(task)[:, 1]
+    assert read.abs().max() <= EDGE + 1e-6
+    assert float(read.std()) == pytest.approx(1.0, abs=0.05)
+    assert bool((read[slope.argsort(), 0].diff() >= 0).all())
+
+
+def test_an_answer_that_several_numbers_give_is_refused() -> None:
+    assert Nuisance.find(Line("sum"), 2000, torch.Generator().manual_seed(0)) is None
+
+
+class Objects(PerTaskProblem):
+    """A NumPy simulator whose tasks are objects, of numbers or with a name."""
+
+    query_space = Box([0.0], [1.0])
+    answer_space = Box([0.0], [1.0])
+
+    def __init__(self, named: bool) -> None:
+        self.named = named
+
+    def sample_one(self, rng: np.random.Generator) -> Any:
+        return (rng.uniform(), {"steep": rng.uniform(1, 2), "of": [1.0, rng.uniform()]}, *(["oak"] * self.named))
+
+    def observe_one(self, task: Any, query: np.ndarray, rng: np.random.Generator) -> float:
+        return float(task[1]["steep"] * (query[0] - task[0]))
+
+    def target_one(self, task: Any) -> float:
+        return float(task[0])
+
+
+def test_objects_of_numbers_are_read_and_others_are_not() -> None:
+    nuisance = Nuisance.find(Objects(False), 400, torch.Generator().manual_seed(0))
+    assert nuisance is not None
+    assert nuisance.size == 2
+    assert Nuisance.find(Objects(True), 400, torch.Generator().manual_seed(0)) is None
+    assert not has_numbers(Objects(True))
+
+
+def test_numbers_that_are_not_finite_are_none() -> None:
+    assert flat_numbers(torch.tensor([[1.0], [float("inf")]])) is None
+    assert flat_numbers({"a": np.array(["x", "y"])}) is None
+
+
+def test_equal_values_share_the_middle_rank() -> None:
+    @dataclass(frozen=True)
+    class Kinds(Line):
+        def sample(self, n: int, rng: Generator) -> Tensor:
+            task = Line.sample(self, n, rng)
+            task[:, 1] = torch.where(task[:, 1] < 1.5, 1.0, 2.0)
+            return task
+
+    nuisance = Nuisance.find(Kinds(), 2000, torch.Generator().manual_seed(0))
+    assert nuisance is not None
+    read = nuisance.read(Kinds().sample(500, torch.Generator().manual_seed(1)))
+    assert sorted(set(read.flatten().tolist())) == pytest.approx([-EDGE / 2, EDGE / 2], abs=0.08)

@@ -1,0 +1,101 @@
+"""Which kind of belief goes on: by held-out queries, not by appearances."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Generator, Tensor
+
+import cicpe
+from cicpe.beliefs.answers.config import AnswerBeliefConfig
+from cicpe.episodes.table import EpisodeTable
+from cicpe.problems import Problem, make_problem
+from cicpe.race import TABLE, Score, chosen_before, needed
+from cicpe.spaces import Box
+from cicpe.training.callbacks import TrainingCallback
+from cicpe.training.recipes import candidates
+
+
+class Slope(Problem):
+    """Query and answer are both [0, 1], and different things: the slope of a line through the middle."""
+
+    query_space = Box([0.0], [1.0])
+    answer_space = Box([0.0], [1.0])
+    default_epsilon = (0.1, 0.2)
+    horizon = 20
+
+    def sample(self, n: int, rng: Generator) -> Tensor:
+        return torch.rand((n, 1), generator=rng)
+
+    def observe(self, task: Tensor, query: Tensor, rng: Generator) -> Tensor:
+        return task[:, 0] * (query[:, 0] - 0.5) + 0.05 * torch.randn(len(query), generator=rng)
+
+    def target(self, task: Tensor) -> Tensor:
+        return task
+
+
+def test_computed_beliefs_come_first_and_networks_last() -> None:
+    assert [choice.recipe for choice in candidates(Slope())] == ["answers", "fast"]
+    assert [choice.recipe for choice in candidates(make_problem("ackley", dim=3))] == ["particles", "answers", "fast"]
+    # Twenty hidden numbers are too many for a cloud.
+    assert [choice.recipe for choice in candidates(make_problem("binary-search", dim=20))] == ["fast"]
+
+
+def table(success: list[list[int]], confidence: list[list[float]]) -> EpisodeTable:
+    loss = 1 - torch.tensor(success, dtype=torch.float32)
+    n = len(success)
+    return EpisodeTable(
+        loss[None], torch.zeros(n, 0), torch.tensor([confidence]), {}, torch.zeros(n, 3, 1), torch.full((n,), 2)
+    )
+
+
+def test_a_score_is_the_queries_that_the_accuracy_takes() -> None:
+    right = table([[0, 1, 1]] * 40, [[0.1, 0.95, 0.99]] * 40)
+    assert needed(right, 0.5, 50)[0] == pytest.approx(1.0)
+    wrong = table([[0, 0, 1]] * 20 + [[0, 0, 0]] * 20, [[0.1, 0.95, 0.99]] * 40)
+    queries, accuracy = needed(wrong, 0.5, 50)
+    assert queries == pytest.approx(75.0)  # beyond the horizon, by how much is missing
+    assert accuracy == pytest.approx(0.5)
+
+
+def test_the_better_kind_goes_on_and_the_table_says_so(tmp_path: Path) -> None:
+    lines: list[str] = []
+    callback = TrainingCallback(on_choice=lines.extend)
+    model = cicpe.train(Slope(), minutes=0.25, out=tmp_path / "run", callback=callback)
+    saved: dict[str, Any] = json.loads((tmp_path / "run" / TABLE).read_text())
+    assert [row["recipe"] for row in saved["tried"]] == ["answers", "fast"]
+    assert saved["chosen"] == model.description.recipe == chosen_before(tmp_path / "run")
+    best = min(saved["tried"], key=lambda row: row["queries"])
+    assert saved["chosen"] == best["recipe"]
+    assert sum(line.startswith("tried ") for line in lines) == 2
+    assert not (tmp_path / "run" / "checkpoint.safetensors").exists() or model.description.recipe == "fast"
+
+
+def test_a_problem_with_one_unknown_is_served() -> None:
+    """It was refused: equal boxes looked as if a query were an answer."""
+    model = cicpe.train(Slope(), minutes=0.25, seed=1)
+    assert isinstance(model.description.training, AnswerBeliefConfig)
+    result = cicpe.evaluate(model, epsilon=0.2, delta=0.1, episodes=400, seed=3)
+    assert result.accuracy_ci[1] >= 0.9
+    assert result.mean_queries < 6  # exact Bayes queries an end of the line
+
+
+def test_what_is_asked_for_is_not_raced() -> None:
+    lines: list[str] = []
+    model = cicpe.train(Slope(), minutes=0.1, recipe="answers", callback=TrainingCallback(on_choice=lines.extend))
+    assert model.description.recipe == "answers"
+    assert not any(line.startswith("tried ") for line in lines)
+
+
+def test_a_kind_that_does_not_apply_says_why() -> None:
+    line = Score("answers", float("inf"), 0.0, 0, 0, 1.0, "tasks hold more than numbers").line
+    assert line == "tried answers: tasks hold more than numbers"
+
+
+def test_no_table_no_choice(tmp_path: Path) -> None:
+    assert chosen_before(None) is None
+    assert chosen_before(tmp_path) is None
+    (tmp_path / TABLE).write_text("not JSON")
+    assert chosen_before(tmp_path) is None
