@@ -18,6 +18,7 @@ from cicpe.cli.compare import compare
 from cicpe.cli.data import data_app
 from cicpe.cli.demo import demo
 from cicpe.cli.diagnose import diagnose
+from cicpe.cli.doctor import doctor
 from cicpe.cli.evaluate import evaluate
 from cicpe.cli.output import note
 from cicpe.cli.problems import problems
@@ -63,6 +64,7 @@ def root(
 
 app.command()(demo)
 app.command()(problems)
+app.command()(doctor)
 app.add_typer(data_app, name="data")
 app.command()(train)
 app.command()(sweep)

@@ -1,0 +1,73 @@
+"""What is said of a family before training, against families whose facts are known."""
+
+import json
+import math
+
+import pytest
+import torch
+from torch import Generator, Tensor
+
+from cicpe.doctor import diagnose_problem
+from cicpe.problems import Problem, make_problem
+from cicpe.spaces import Box
+from commands import Run
+
+
+class Coin(Problem):
+    """A bias in [0, 1] from tosses that any query makes; ``noise`` is how often a toss says nothing."""
+
+    query_space = Box([0.0], [1.0])
+    answer_space = Box([0.0], [1.0])
+    default_epsilon = (0.05, 0.2)
+
+    def __init__(self, noise: float = 0.0, horizon: int = 100) -> None:
+        self.noise, self.horizon = noise, horizon
+
+    def sample(self, n: int, rng: Generator) -> Tensor:
+        return torch.rand((n, 1), generator=rng)
+
+    def observe(self, task: Tensor, query: Tensor, rng: Generator) -> Tensor:
+        p = (1 - self.noise) * task[:, 0] + self.noise / 2
+        return (torch.rand(len(query), generator=rng) < p).float()
+
+    def target(self, task: Tensor) -> Tensor:
+        return task
+
+
+def test_what_a_toss_tells_is_bounded_and_its_queries_too() -> None:
+    """A uniform bias: H(1/2) - 4 E[p (1 - p)] = 1/3 bits bounds the true 1 - 0.5 / ln 2 = 0.28."""
+    seen = diagnose_problem(Coin())
+    assert seen.hidden == 0
+    assert seen.observation == ("one of two values (0 or 1)",)
+    assert 0.27 < seen.bits < 0.45
+    narrow, wide = seen.bounds[0], seen.bounds[-1]
+    assert narrow.guess == pytest.approx(0.1, abs=0.04)
+    assert 4 < narrow.least_queries < 12  # far below the dozens that are needed, and above none
+    assert wide.least_queries < narrow.least_queries
+
+
+def test_a_toss_that_tells_nothing_is_warned_of() -> None:
+    seen = diagnose_problem(Coin(noise=1.0))
+    assert seen.bits < 0.1
+    assert diagnose_problem(Coin(horizon=3)).warnings[0].startswith("epsilon 0.05 needs at least")
+
+
+def test_noise_leaves_fewer_bits() -> None:
+    quiet, loud = (diagnose_problem(make_problem("binary-search", dim=1, noise=noise)) for noise in (0.025, 0.3))
+    assert quiet.bits > 2 * loud.bits > 0
+
+
+def test_what_is_hidden_is_counted() -> None:
+    seen = diagnose_problem(make_problem("ackley", dim=3))
+    assert (seen.answer, seen.hidden) == (3, 2)
+    assert diagnose_problem(make_problem("gp-max")).hidden is None
+
+
+def test_the_command_says_it(run: Run) -> None:
+    done = run("doctor", "binary-search", "--dim", 2, "--epsilon", 0.1)
+    assert done.code == 0
+    for words in ("an answer of 2 numbers; 0 numbers beside it", "2 x one of two values (-1 or 1)", "Epsilon 0.1"):
+        assert words in done.out
+    data = json.loads(run("doctor", "binary-search", "--dim", 2, "--json").out)
+    assert data["hidden"] == 0
+    assert all(math.isfinite(bound["least_queries"]) for bound in data["bounds"])
