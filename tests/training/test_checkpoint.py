@@ -1,6 +1,7 @@
 """Checkpoints: a restored trainer goes on exactly, and what is damaged, foreign or unwritable is refused."""
 
 import subprocess
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -256,3 +257,6 @@ def test_training_on_a_full_disk_says_so(small_disk: Path) -> None:
         (small_disk / "filler").write_bytes(b"\0" * 10**6)
     with pytest.raises(CheckpointError, match=r"log .*could not be written .*No space left on device"):
         train(small_disk / "other")
+    for thread in threading.enumerate():
+        if type(thread).__name__ == "_AsyncWriterThread":
+            thread.join(timeout=2)  # on a busy machine its complaint would reach a later test
