@@ -4,6 +4,7 @@ import pytest
 
 from cicpe.cli.main import main
 from commands import Done, Run
+from shape_checker import check_new_modules
 
 SUITES = frozenset({"check_agent", "check_memory", "check_problem"})
 """Conformance suites of ``cicpe.testing`` that compute: a test that runs one of them is marked ``conformance``."""
@@ -17,6 +18,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             function = item.function if property_test is None else property_test.inner_test
             if SUITES & set(function.__code__.co_names):
                 item.add_marker("conformance")
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Functions and dataclasses are checked as they are imported, and named tuples before the next test."""
+    check_new_modules()
 
 
 @pytest.fixture

@@ -44,7 +44,7 @@ class EpsilonBound(NamedTuple):
 
 
 @final
-class Diagnosis(NamedTuple):
+class FamilyPortrait(NamedTuple):
     """A family before training."""
 
     hidden: int | None
@@ -64,7 +64,7 @@ class Diagnosis(NamedTuple):
     warnings: tuple[str, ...]
 
 
-def diagnose_problem(problem: Problem, epsilon: tuple[float, float] | None = None, seed: int = 0) -> Diagnosis:
+def diagnose_problem(problem: Problem, epsilon: tuple[float, float] | None = None, seed: int = 0) -> FamilyPortrait:
     """Looks at a family through simulations.
 
     Args:
@@ -84,7 +84,7 @@ def diagnose_problem(problem: Problem, epsilon: tuple[float, float] | None = Non
     heads = choose_heads(observed)
     nuisance, numbers = Nuisance.find(problem, TASKS, rng), flat_numbers(tasks.task)
     bounds = tuple(_bound(tasks, value, bits, rng) for value in log_grid(*(epsilon or problem.default_epsilon), 3))
-    diagnosis = Diagnosis(
+    diagnosis = FamilyPortrait(
         hidden=None if nuisance is None else nuisance.size,
         task_numbers=None if numbers is None else numbers.shape[1],
         answer=problem.answer_space.dim,
@@ -167,7 +167,7 @@ def _kind(head: Head) -> str:
     return "a real number with extreme values" if getattr(head, "transform", "") == "asinh" else "a real number"
 
 
-def _warnings(problem: Problem, seen: Diagnosis, tasks: TaskBatch) -> list[str]:
+def _warnings(problem: Problem, seen: FamilyPortrait, tasks: TaskBatch) -> list[str]:
     words = []
     if seen.bits < 0.005:
         words.append(

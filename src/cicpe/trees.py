@@ -42,22 +42,18 @@ def _map(function: Callable[..., Any], trees: Sequence[Any]) -> Any:
 
 def select(tree: Tree, index: Tensor) -> Tree:
     """The rows ``index`` (integers or a mask) of every leaf."""
-
-    def rows(leaf: Leaf) -> Leaf:
-        return leaf[index] if isinstance(leaf, Tensor) else leaf[index.numpy()]
-
-    return map_leaves(rows, tree)
+    return map_leaves(lambda leaf: leaf[index if isinstance(leaf, Tensor) else index.numpy()], tree)
 
 
 def concatenate(trees: Sequence[Tree]) -> Tree:
     """Joins batches along their first dimension."""
+    return map_leaves(_joined, trees[0], *trees[1:])
 
-    def join(*leaves: Leaf) -> Leaf:
-        if isinstance(leaves[0], Tensor):
-            return torch.cat(cast(tuple[Tensor, ...], leaves))
-        return np.concatenate(leaves)
 
-    return map_leaves(join, trees[0], *trees[1:])
+def _joined(*leaves: Leaf) -> Leaf:
+    if isinstance(leaves[0], Tensor):
+        return torch.cat(cast(tuple[Tensor, ...], leaves))
+    return np.concatenate(leaves)
 
 
 def leaves(tree: object) -> list[Leaf]:

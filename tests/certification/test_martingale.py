@@ -17,7 +17,6 @@ from cicpe.certification.martingale import (
     log_martingale,
     log_path,
     success_lower_bound,
-    uniform_budgets,
 )
 from cicpe.errors import InvalidInput
 
@@ -153,7 +152,7 @@ def test_budgets_sum_to_alpha_and_rise(alpha: float, checks: int, growth: float)
 
 
 def test_budgets_are_the_papers() -> None:
-    assert uniform_budgets(0.05, 4) == pytest.approx([0.0125] * 4)
+    assert back_loaded_budgets(0.05, 4, growth=1.0) == pytest.approx([0.0125] * 4)
     gamma, checks = 2.0, 6
     expected = [0.05 * (gamma - 1) * gamma ** (m - 1) / (gamma**checks - 1) for m in range(1, checks + 1)]
     assert back_loaded_budgets(0.05, checks, gamma) == pytest.approx(expected)

@@ -19,7 +19,7 @@ from cicpe.errors import InvalidInput
 from cicpe.plots.ackley import Reach, plot_ackley_ranges
 from cicpe.plots.bands import plot_spread, plot_survival
 from cicpe.plots.heat import plot_robustness
-from cicpe.plots.maps import Map, plot_map, plot_maps
+from cicpe.plots.maps import Map, plot_maps
 from cicpe.plots.methods import MethodRow, plot_methods
 from cicpe.plots.query_space import PathQueries, Plane, plot_paths, plot_planes
 from cicpe.plots.reliability import AtTheStop, plot_reliability
@@ -224,12 +224,12 @@ def corners(figure: Figure) -> tuple[np.ndarray, np.ndarray]:
 
 
 def test_a_map_shows_the_field_with_the_first_coordinate_along_the_x_axis() -> None:
-    figure = plot_map(a_map(3), (0.0, 0.0), (2.0, 1.0), names=("east", "north"), value="copper", title="t")
+    figure = plot_maps([a_map(3)], (0.0, 0.0), (2.0, 1.0), names=("east", "north"), title="t")
     panel, bar = figure.axes
     value, place = corners(figure)
     np.testing.assert_allclose(value, place[..., 0])
     assert (panel.get_xlim(), panel.get_ylim()) == ((0.0, 2.0), (0.0, 1.0))
-    assert (panel.get_xlabel(), panel.get_ylabel(), bar.get_ylabel()) == ("east", "north", "copper")
+    assert (panel.get_xlabel(), panel.get_ylabel(), bar.get_ylabel()) == ("east", "north", "value in each panel")
     assert panel.get_title(loc="left") == "3 queries"
     labels = [text.get_text() for text in figure.legends[0].get_texts()]
     assert labels == ["query, by number", "answer", "target", "answers within epsilon"]
@@ -237,7 +237,7 @@ def test_a_map_shows_the_field_with_the_first_coordinate_along_the_x_axis() -> N
 
 def test_queries_are_numbered_in_their_order_and_the_answer_is_beside_the_target() -> None:
     episode = a_map(12)
-    panel = plot_map(episode, (0.0, 0.0), (2.0, 1.0)).axes[0]
+    panel = plot_maps([episode], (0.0, 0.0), (2.0, 1.0)).axes[0]
     assert [text.get_text() for text in panel.texts] == [str(i) for i in range(1, 13)]
     np.testing.assert_allclose([text.get_position() for text in panel.texts], episode.query)
     drawn_at = [tuple(float(v) for v in line.get_xydata()[0]) for line in panel.get_lines()]
@@ -248,7 +248,7 @@ def test_queries_are_numbered_in_their_order_and_the_answer_is_beside_the_target
 @pytest.mark.parametrize("gap", [False, True])
 def test_the_edge_of_success_is_where_the_loss_is_epsilon(gap: bool) -> None:
     """A circle about the target for a distance, a level line of the field for a gap in value."""
-    edge = plot_map(a_map(1, gap), (0.0, 0.0), (2.0, 1.0)).axes[0].collections[1].get_paths()[0].vertices
+    edge = plot_maps([a_map(1, gap)], (0.0, 0.0), (2.0, 1.0)).axes[0].collections[1].get_paths()[0].vertices
     x, y = np.asarray(edge).T
     np.testing.assert_allclose(2 - x if gap else np.hypot(x - 2, y - 0.5), 0.25, atol=0.002)
     assert len(edge) > 10
@@ -268,7 +268,7 @@ def test_maps_side_by_side_have_colours_of_their_own(count: int, shape: tuple[in
 
 
 def test_numbers_stay_dark_on_their_light_discs_whatever_the_page() -> None:
-    panel = plot_map(a_map(3), (0.0, 0.0), (2.0, 1.0)).axes[0]
+    panel = plot_maps([a_map(3)], (0.0, 0.0), (2.0, 1.0)).axes[0]
     for text in panel.texts:
         box = text.get_bbox_patch()
         assert box is not None

@@ -16,29 +16,12 @@ from cicpe.problems.ackley import Ackley
 from cicpe.problems.best_arm import BestArm
 from cicpe.problems.binary_search import BinarySearch
 from cicpe.problems.gp_max import GPMax
-from cicpe.spaces import Box
 from cicpe.training.config import PrefixMixture, TrainingConfig
 from cicpe.training.loop import Losses, Trainer, build_network
 from cicpe.training.recipes import choose
 from cicpe.training.schedule import Budget
+from small_runs import Seen
 from stopping import NEVER, stopping_at
-
-
-class Seen(Problem):
-    """The target itself is what is observed, wherever one looks."""
-
-    query_space = Box([-1.0], [1.0])
-    answer_space = Box([-1.0], [1.0])
-    horizon = 4
-
-    def sample(self, n: int, rng: Generator) -> Tensor:
-        return 2 * torch.rand(n, 1, generator=rng) - 1
-
-    def observe(self, task: Tensor, query: Tensor, rng: Generator) -> Tensor:
-        return task
-
-    def target(self, task: Tensor) -> Tensor:
-        return task
 
 
 def success_after(

@@ -1,5 +1,6 @@
 """The published algorithm: its formulas against oracles, a golden curve, its cost, and what a model keeps of it."""
 
+import inspect
 import math
 from pathlib import Path
 from typing import Any
@@ -8,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 from scipy.stats import chi2
-from torch import Generator, Tensor
+from torch import Tensor
 
 import cicpe
 from cicpe.beliefs.network.memories.recurrent import RecurrentConfig
@@ -16,20 +17,16 @@ from cicpe.beliefs.network.network import Network, NetworkConfig
 from cicpe.model.model import Model
 from cicpe.problems import Problem, TaskBatch
 from cicpe.problems.binary_search import BinarySearch
-from cicpe.spaces import Box
 from cicpe.training.base import AnyTrainer, Losses
 from cicpe.training.config import PaperConfig, PrefixMixture
 from cicpe.training.losses import prefix_weights
 from cicpe.training.paper import PaperTrainer, dual_cost, one_step_targets, smooth_success, squared_stop_loss
 from cicpe.training.rollout import Trajectories
 from cicpe.training.schedule import Budget
+from small_runs import Seen, make_rng
 
 ALPHA = 1e-3
 SMALL = NetworkConfig(memory=RecurrentConfig(kind="lstm", hidden=32, readout="pooling"), shared_memory=False)
-
-
-def make_rng(seed: int = 0) -> Generator:
-    return torch.Generator().manual_seed(seed)
 
 
 def normal(*shape: int, seed: int = 0) -> Tensor:
@@ -38,23 +35,6 @@ def normal(*shape: int, seed: int = 0) -> Tensor:
 
 def uniform(*shape: int, seed: int = 0) -> Tensor:
     return torch.rand(*shape, generator=make_rng(seed), dtype=torch.float64)
-
-
-class Seen(Problem):
-    """The target itself is what is observed, wherever one looks."""
-
-    query_space = Box([-1.0], [1.0])
-    answer_space = Box([-1.0], [1.0])
-    horizon = 4
-
-    def sample(self, n: int, rng: Generator) -> Tensor:
-        return 2 * torch.rand(n, 1, generator=rng) - 1
-
-    def observe(self, task: Tensor, query: Tensor, rng: Generator) -> Tensor:
-        return task
-
-    def target(self, task: Tensor) -> Tensor:
-        return task
 
 
 # Sampled prefixes.
@@ -290,8 +270,10 @@ def test_the_cost_is_saved_and_a_recalibration_judges_the_bellman_rule_at_it(
 
 
 def training_of(model: Model, problem: Problem) -> Any:
-    """The description, with a problem of this module by the name under which it can be made again."""
-    return model.description.model_copy(update={"problem": f"{__file__}:{type(problem).__name__}"})
+    """The description, with a problem of the tests by the name under which it can be made again."""
+    return model.description.model_copy(
+        update={"problem": f"{inspect.getfile(type(problem))}:{type(problem).__name__}"}
+    )
 
 
 # Learning, and the golden curve.

@@ -1,31 +1,17 @@
 """The replay: which rollouts it keeps, what a sample holds, and that a checkpoint gives it back."""
 
-import pytest
 import torch
-from torch import Generator
 
-from cicpe.beliefs.network.memories.recurrent import RecurrentConfig
-from cicpe.beliefs.network.network import Network, NetworkConfig
+from cicpe.beliefs.network.network import Network
 from cicpe.beliefs.network.query_rules import make_actor
 from cicpe.problems import TaskBatch
 from cicpe.problems.binary_search import BinarySearch
-from cicpe.training.config import TrainingConfig
-from cicpe.training.loop import build_network
 from cicpe.training.replay import Replay, join, select_rows
 from cicpe.training.rollout import Behaviour, Trajectories, collect
+from small_runs import make_rng
 
 PROBLEM = BinarySearch(dim=2)
 N, HORIZON = 60, 6
-
-
-def make_rng(seed: int = 0) -> Generator:
-    return torch.Generator().manual_seed(seed)
-
-
-@pytest.fixture(scope="module")
-def network() -> Network:
-    config = TrainingConfig(network=NetworkConfig(memory=RecurrentConfig(hidden=12)))
-    return build_network(PROBLEM, config, make_rng()).eval().requires_grad_(False)
 
 
 def play(network: Network, seed: int = 0, n: int = N) -> Trajectories:

@@ -6,7 +6,7 @@ import os
 import random
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,33 +17,8 @@ from safetensors.torch import load_file
 import cicpe
 from cicpe import files
 from cicpe.model.model import Model
-from cicpe.problems.binary_search import BinarySearch
 from cicpe.training.base import AnyTrainer
-
-TINY: dict[str, Any] = {"first_batch": 12, "batch": 16, "horizon": 5, "query_spreads": (0.5,)}
-UPDATES = 40
-
-
-@pytest.fixture(scope="module", autouse=True)
-def one_thread() -> Iterator[None]:
-    """Sums are the same in every process only if they are made in the same order."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
-
-
-def train(folder: Path, **options: Any) -> Model:
-    # A checkpoint after every iteration, and an adapted horizon, so that there is much to get wrong.
-    defaults = {
-        "updates": UPDATES,
-        "epsilon": (0.3, 0.6),
-        "out": folder,
-        "checkpoint_seconds": 0.0,
-        "calibration_episodes": 100,
-        "settings": TINY,
-    }
-    return cicpe.train(BinarySearch(dim=1), **(defaults | options))
+from small_runs import train_with_checkpoints as train
 
 
 def log_of(folder: Path) -> list[dict[str, Any]]:

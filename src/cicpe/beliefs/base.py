@@ -8,6 +8,7 @@ A ``BeliefConfig`` owns all else that depends on the kind: how a belief is fitte
 calibrated and described. ``cicpe.beliefs.registry`` finds it by its ``kind``.
 """
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -299,3 +300,20 @@ class BeliefConfig(Config, ABC):
     def migrate(cls, data: dict[str, Any]) -> dict[str, Any]:
         """Fields as this version has them, from a configuration that an earlier one saved."""
         return data
+
+
+class ComputedBeliefConfig(BeliefConfig, ABC):
+    """A kind that computes its posterior from draws, on which it also chooses its queries."""
+
+    @property
+    def fit_share(self) -> float:
+        return 0.25
+
+    @property
+    def query_rule(self) -> str:
+        return self.kind
+
+    @property
+    def aim(self) -> float:
+        """The epsilon that queries are chosen for: the middle of the range, so that one calibration holds."""
+        return math.sqrt(math.prod(self.epsilon))

@@ -19,7 +19,7 @@ class Surprise(NamedTuple):
     """Standardised: mean zero and variance one, if the prediction is right."""
     excess: Float[Tensor, "*batch observation"]
     """Its log-loss, less what was expected."""
-    variance: Float[Tensor, "*batch observation"]
+    variance: Float[Tensor, "*#batch observation"]
     """The variance of that."""
 
 

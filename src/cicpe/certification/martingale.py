@@ -78,11 +78,6 @@ def success_lower_bound(outcomes: npt.ArrayLike, alpha: float) -> float:
     return low
 
 
-def uniform_budgets(alpha: float, checks: int) -> tuple[float, ...]:
-    """alpha / M for each of M checks."""
-    return back_loaded_budgets(alpha, checks, growth=1.0)
-
-
 def back_loaded_budgets(alpha: float, checks: int, growth: float = 1.5) -> tuple[float, ...]:
     """alpha (g - 1) g^(m - 1) / (g^M - 1) for m = 1 ... M: later checkpoints, likely the better, get more.
 

@@ -11,7 +11,7 @@ from cicpe.cli.output import amount, print_json
 from cicpe.cli.tasks import problem_of
 
 if TYPE_CHECKING:
-    from cicpe.doctor import Diagnosis
+    from cicpe.doctor import FamilyPortrait
     from cicpe.problems import Problem
 
 
@@ -56,7 +56,7 @@ def doctor(
         print(line)
 
 
-def _lines(problem: "Problem", seen: "Diagnosis") -> list[str]:
+def _lines(problem: "Problem", seen: "FamilyPortrait") -> list[str]:
     beside = "what else is hidden cannot be read as numbers" if seen.hidden is None else amount(seen.hidden, "number")
     hidden = beside if seen.hidden is None else f"{beside} beside it"
     where = ", ".join(f"{value:.3g}" for value in seen.best_query)
@@ -74,7 +74,7 @@ def _lines(problem: "Problem", seen: "Diagnosis") -> list[str]:
     return lines + [f"Mind             {warning}" for warning in seen.warnings]
 
 
-def _observation(seen: "Diagnosis") -> str:
+def _observation(seen: "FamilyPortrait") -> str:
     """The entries of an observation in words, equal ones once."""
     kinds = list(dict.fromkeys(seen.observation))
     counts = [seen.observation.count(kind) for kind in kinds]

@@ -49,11 +49,6 @@ def good_set_success(eta: float, mass: float) -> float:
     return (1 - eta) * mass
 
 
-def good_set_mass(delta: float, eta: float) -> float:
-    """nu(G_eta) >= 1 - delta / eta: how much of the training prior lies where s >= 1 - eta, if p >= 1 - delta."""
-    return _at_least_zero(1 - delta / eta)
-
-
 # --- queries ----------------------------------------------------------------------------------------
 
 
@@ -127,13 +122,6 @@ class BetaShift:
         """C, the largest density ratio: finite if and only if alpha and beta are at least 1."""
         if min(self.alpha, self.beta) < 1:
             return math.inf
-        return _exponential(self.coordinates * self._log_extreme)
-
-    @property
-    def smallest_density_ratio(self) -> float:
-        """The smallest density ratio: above zero if and only if alpha and beta are at most 1."""
-        if max(self.alpha, self.beta) > 1:
-            return 0.0
         return _exponential(self.coordinates * self._log_extreme)
 
     @property

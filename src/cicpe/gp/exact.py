@@ -19,7 +19,7 @@ from torch.nn.functional import pad
 
 
 def noisy_root(
-    covariance: Float[Tensor, "*batch t t"], variance: Float[Tensor, "*b"] | float
+    covariance: Float[Tensor, "*#batch t t"], variance: Float[Tensor, " *#batch"] | float
 ) -> Float[Tensor, "*batch t t"]:
     """The lower root of K + variance I.
 
@@ -131,7 +131,9 @@ class GPPosterior(NamedTuple):
 
 
 def condition(
-    covariance: Float[Tensor, "*batch t t"], variance: Float[Tensor, "*b"], value: Float[Tensor, "*#batch t"]
+    covariance: Float[Tensor, "*#batch t t"],
+    variance: Float[Tensor, " *#batch"] | float,
+    value: Float[Tensor, "*#batch t"],
 ) -> GPPosterior:
     """The posterior given t observations at once.
 

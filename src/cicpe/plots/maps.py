@@ -42,37 +42,6 @@ class Map(NamedTuple):
 
 
 @styled
-def plot_map(
-    episode: Map,
-    low: tuple[float, float],
-    high: tuple[float, float],
-    *,
-    names: tuple[str, str] = ("coordinate 1", "coordinate 2"),
-    value: str = "value",
-    title: str | None = None,
-) -> Figure:
-    """Draws one map, with a scale for its values.
-
-    Args:
-        episode: What to draw.
-        low: The lower corner of the query space.
-        high: The upper one.
-        names: Of the two coordinates.
-        value: What the field is, and its unit.
-        title: A line above.
-    """
-    figure = new_figure(5.0 if title is None else 5.3, width=5.6, title=title)
-    panel = figure.subplots()
-    mesh = _draw(panel, episode, low, high, size=7.0)
-    panel.set(xlabel=names[0], ylabel=names[1])
-    bar = figure.colorbar(mesh, ax=panel, shrink=0.85, pad=0.02)
-    bar.set_label(value)
-    _plain(bar)
-    _legend(figure)
-    return figure
-
-
-@styled
 def plot_maps(
     episodes: Sequence[Map],
     low: tuple[float, float],
@@ -101,7 +70,8 @@ def plot_maps(
     lowest.set_verticalalignment("bottom")
     highest.set_verticalalignment("top")
     bar.set_label("value in each panel")
-    _plain(bar)
+    bar.ax.tick_params(color=INK, labelcolor=INK, labelsize=8)
+    bar.outline.set_visible(False)
     _legend(figure)
     return figure
 
@@ -130,11 +100,6 @@ def _mark(marker: str, colour: str, size: float) -> dict[str, Any]:
     """Filled, with a light edge: seen on any colour of the field."""
     edge = {"markerfacecolor": colour, "markeredgecolor": LIGHT, "markeredgewidth": 0.8}
     return {"marker": marker, "markersize": size, "linestyle": "none", **edge}
-
-
-def _plain(bar: Any) -> None:
-    bar.ax.tick_params(color=INK, labelcolor=INK, labelsize=8)
-    bar.outline.set_visible(False)
 
 
 def _legend(figure: Figure) -> None:

@@ -33,10 +33,10 @@ FREQUENCY = (math.pi, 4 * math.pi)
 class AckleyTask(NamedTuple):
     """``n`` hidden minimisers, with the shape of their functions and their noise levels."""
 
-    target: Float[Tensor, "n dim"]
-    decay: Float[Tensor, " n"]
-    frequency: Float[Tensor, " n"]
-    noise: Float[Tensor, " n"]
+    target: Float[Tensor, "*n dim"]
+    decay: Float[Tensor, " *n"]
+    frequency: Float[Tensor, " *n"]
+    noise: Float[Tensor, " *#n"]
 
 
 @final
@@ -68,7 +68,7 @@ class Ackley(Problem):
         decay = _uniform(DECAY, n, rng)
         return AckleyTask(target, decay, _uniform(FREQUENCY, n, rng), noise)
 
-    def value(self, task: AckleyTask, query: Float[Tensor, "*n dim"]) -> Float[Tensor, " *n"]:
+    def value(self, task: AckleyTask, query: Float[Tensor, "*n dim"]) -> Float[Tensor, " *both"]:
         """The noiseless observation, 1 - 2 F(query - theta*) / Z; it is 1 at the minimiser and less elsewhere."""
         # In place, a coordinate at a time: most of what particles cost is this, and memory is slower than arithmetic.
         (q, t), *others = zip(query.unbind(dim=-1), task.target.unbind(dim=-1), strict=True)
@@ -84,7 +84,7 @@ class Ackley(Problem):
         scale = (9.68 * task.decay).add(task.frequency, alpha=0.04) + (math.pi - 0.21 * self.dim)
         return funnel.mul_(2 * DEPTH).add_(waves, alpha=2 * math.e).div_(scale).add_(1)
 
-    def observe(self, task: AckleyTask, query: Float[Tensor, "*n dim"], rng: Generator) -> Float[Tensor, "*n 1"]:
+    def observe(self, task: AckleyTask, query: Float[Tensor, "*n dim"], rng: Generator) -> Float[Tensor, "*both 1"]:
         value = self.value(task, query)
         return (value + task.noise * torch.randn(value.shape, generator=rng))[..., None]
 
@@ -100,13 +100,13 @@ class Ackley(Problem):
     def parameters(self, task: AckleyTask) -> Float[Tensor, "n parameter"]:
         return torch.cat([task.target, task.decay[:, None], task.frequency[:, None]], dim=-1)
 
-    def from_parameters(self, parameters: Float[Tensor, "*n parameter"], context: Float[Tensor, "*n 1"]) -> AckleyTask:
+    def from_parameters(self, parameters: Float[Tensor, "*n parameter"], context: Float[Tensor, "*#n 1"]) -> AckleyTask:
         *_, decay, frequency = parameters.unbind(dim=-1)
         return AckleyTask(parameters[..., : self.dim], decay, frequency, context[..., 0])
 
     def log_likelihood(
-        self, task: AckleyTask, query: Float[Tensor, "*n dim"], observation: Float[Tensor, "*n 1"]
-    ) -> Float[Tensor, " *n"]:
+        self, task: AckleyTask, query: Float[Tensor, "*#n dim"], observation: Float[Tensor, "*#n 1"]
+    ) -> Float[Tensor, " *both"]:
         noise = task.noise.clamp_min(1e-6)  # without noise there is no density; this is an observation's last digit
         error = self.value(task, query).sub_(observation[..., 0]).div_(noise)
         return error.square_().mul_(-0.5).sub_(torch.log(noise) + 0.5 * math.log(2 * math.pi))

@@ -11,18 +11,22 @@ from dataclasses import dataclass
 from typing import Any, Generic, NamedTuple, TypeVar
 
 import torch
+from jaxtyping import Float
 from torch import Generator, Tensor
 
 from cicpe.beliefs.network.memories.base import Dims
 from cicpe.beliefs.network.network import Network
+from cicpe.beliefs.network.posteriors.gaussian import Posterior
 from cicpe.beliefs.network.query_rules import make_actor
 from cicpe.beliefs.network.scaling import Scaling
-from cicpe.problems import Problem
+from cicpe.problems import Problem, TaskBatch
 from cicpe.training.actor import actor_gradients
 from cicpe.training.config import NetworkTraining
+from cicpe.training.losses import inference_loss
 from cicpe.training.measure import RolloutFigures, measure
 from cicpe.training.optimisation import clip_gradients, make_optimiser
 from cicpe.training.replay import Replay
+from cicpe.training.rollout import Behaviour, Trajectories, draw_behaviour
 from cicpe.training.schedule import Budget, learning_rate
 
 SNAPSHOTS = 20
@@ -139,13 +143,60 @@ class BaseTrainer(ABC, Generic[ConfigT]):
     def modules(self) -> dict[str, torch.nn.Module]:
         """Every network of the run by its name in a checkpoint."""
 
-    @abstractmethod
     def iterate(self) -> Snapshot | None:
         """Plays a rollout and makes its updates.
 
         Returns:
             A snapshot of the run where one is due, else None.
         """
+        progress = self.progress
+        trajectories = self._rollout(progress)
+        for k in range(self.config.updates_per_rollout):
+            batch = trajectories if k == 0 else self.replay.sample(len(trajectories.tasks), self.rng)
+            self._update(batch, progress)
+        self._count_time()
+        if not self._snapshot_is_due():
+            return None
+        figures = self._figures()
+        snapshot = self._snapshot(figures)
+        self._adapt(figures)
+        return snapshot
+
+    @abstractmethod
+    def _rollout(self, progress: float) -> Trajectories:
+        """Plays fresh tasks, and keeps the trajectories in the replay."""
+
+    @abstractmethod
+    def _losses(self, batch: Trajectories) -> LossTerms:
+        """The losses on a batch of trajectories."""
+
+    @abstractmethod
+    def _follow(self) -> None:
+        """Moves the second network of the run after the first."""
+
+    def _adapt(self, figures: RolloutFigures) -> None:
+        """What a run changes about itself when it has taken a snapshot: nothing, where nothing else is said."""
+
+    def _fresh_tasks(self, n: int, progress: float) -> tuple[int, TaskBatch, Behaviour]:
+        """Tasks with the seed that draws them again, and how their queries are chosen."""
+        seed, config = int(torch.randint(2**62, (1,), generator=self.rng)), self.config
+        tasks = TaskBatch.draw(self.problem, n, torch.Generator().manual_seed(seed))
+        share = self._random_share(progress)
+        return seed, tasks, draw_behaviour(n, config.query_spreads, share, config.random_queries, self.rng)
+
+    def _update(self, batch: Trajectories, progress: float) -> None:
+        """Makes a gradient step, and moves the second network."""
+        terms = self._losses(batch)
+        self._descend(terms, progress)
+        self._follow()
+        self.last_losses = terms.values(self.last_losses)
+
+    def _inference_loss(
+        self, posterior: Posterior, target: Float[Tensor, "batch answer"], weights: Float[Tensor, "batch prefix"]
+    ) -> Float[Tensor, ""]:
+        """The robust likelihood of the targets."""
+        config, space = self.config, self.problem.answer_space
+        return inference_loss(posterior, target, weights, space, config.robust_tail, config.anchor_weight, self.rng)
 
     @property
     def progress(self) -> float:

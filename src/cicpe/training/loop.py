@@ -24,7 +24,7 @@ from torch import Tensor
 
 from cicpe.beliefs.network.critic import Goal
 from cicpe.beliefs.network.network import Network, NetworkOutput
-from cicpe.problems import Problem, TaskBatch
+from cicpe.problems import Problem
 from cicpe.training import losses
 from cicpe.training.actor import actor_loss
 from cicpe.training.base import (
@@ -38,9 +38,10 @@ from cicpe.training.base import (
     build_network,
 )
 from cicpe.training.config import TrainingConfig
+from cicpe.training.measure import RolloutFigures
 from cicpe.training.optimisation import follow
 from cicpe.training.returns import lambda_returns, shaped_returns
-from cicpe.training.rollout import Trajectories, collect, draw_behaviour
+from cicpe.training.rollout import Trajectories, collect
 from cicpe.training.schedule import Budget, adapted_horizon
 
 HORIZON_SETTLES = 0.7
@@ -70,31 +71,13 @@ class Trainer(BaseTrainer[TrainingConfig]):
     def modules(self) -> dict[str, torch.nn.Module]:
         return {"network": self.network, "average": self._average}
 
-    def iterate(self) -> Snapshot | None:
-        progress = self.progress
-        trajectories = self._rollout(progress)
-        for k in range(self.config.updates_per_rollout):
-            batch = trajectories if k == 0 else self.replay.sample(len(trajectories.tasks), self.rng)
-            self._update(batch, progress)
-        self._count_time()
-        if not self._snapshot_is_due():
-            return None
-        figures = self._figures()
-        snapshot = self._snapshot(figures)
-        self._adapt_horizon(figures.success)
-        return snapshot
-
     # --- rollouts ---------------------------------------------------------------------------------
 
     def _rollout(self, progress: float) -> Trajectories:
         """Plays fresh tasks to the horizon, and keeps the trajectories in the replay."""
         config = self.config
         n = round(config.first_batch + (config.batch - config.first_batch) * progress)
-        seed = int(torch.randint(2**62, (1,), generator=self.rng))
-        tasks = TaskBatch.draw(self.problem, n, torch.Generator().manual_seed(seed))
-        behaviour = draw_behaviour(
-            n, config.query_spreads, self._random_share(progress), config.random_queries, self.rng
-        )
+        seed, tasks, behaviour = self._fresh_tasks(n, progress)
         trajectories = collect(self.network, self.actor, tasks, self.at.horizon, behaviour, self.rng)
         self.replay.add(seed, trajectories)
         return trajectories
@@ -109,14 +92,11 @@ class Trainer(BaseTrainer[TrainingConfig]):
 
     # --- updates ----------------------------------------------------------------------------------
 
-    def _update(self, batch: Trajectories, progress: float) -> None:
-        """Makes a gradient step, and moves the average of the weights."""
-        terms = self._losses(batch)
-        self._descend(terms, progress)
+    def _follow(self) -> None:
+        """Moves the average of the weights."""
         # Early on the average would lag far behind; it forgets its first steps faster.
         decay = min(self.config.weight_average, self.at.update / (self.at.update + 10))
         follow(self._average, self.network, 1 - decay)
-        self.last_losses = terms.values(self.last_losses)
 
     def _losses(self, batch: Trajectories) -> LossTerms:
         """The losses at all prefixes of a batch of trajectories, under a goal drawn for each of them."""
@@ -129,15 +109,7 @@ class Trainer(BaseTrainer[TrainingConfig]):
         stop_time = losses.first_true(stop_probability.mean(dim=-1) >= losses.CONFIDENT)
         weights = losses.prefix_weights(batch.length, stop_time, logits.shape[1], config.mixture)
 
-        inference = losses.inference_loss(
-            output.posterior,
-            tasks.target,
-            weights,
-            self.problem.answer_space,
-            config.robust_tail,
-            config.anchor_weight,
-            self.rng,
-        )
+        inference = self._inference_loss(output.posterior, tasks.target, weights)
         with torch.no_grad():
             reward = (tasks.loss(output.posterior.recommendation) <= goal.epsilon[:, None]).float()
         stop = losses.stop_loss(logits, reward, weights)
@@ -167,8 +139,9 @@ class Trainer(BaseTrainer[TrainingConfig]):
 
     # --- the horizon ------------------------------------------------------------------------------
 
-    def _adapt_horizon(self, success: list[float]) -> None:
+    def _adapt(self, figures: RolloutFigures) -> None:
         """Grows or shrinks the horizon to what the smallest epsilon needs, by the success at every prefix."""
+        success = figures.success
         settled = not self._uniform_start() + RANDOM_START <= self.progress <= HORIZON_SETTLES
         if settled or not self.config.adapt_horizon:
             return

@@ -33,10 +33,10 @@ from cicpe.beliefs.network.network import Network, NetworkOutput
 from cicpe.problems import Problem, TaskBatch
 from cicpe.training import losses
 from cicpe.training.actor import actor_loss
-from cicpe.training.base import BaseTrainer, LossTerms, Snapshot
+from cicpe.training.base import BaseTrainer, LossTerms
 from cicpe.training.config import SMALLEST_COST, PaperConfig
 from cicpe.training.optimisation import follow
-from cicpe.training.rollout import Trajectories, collect, draw_behaviour
+from cicpe.training.rollout import Trajectories, collect
 from cicpe.training.schedule import Budget
 
 
@@ -73,26 +73,13 @@ class PaperTrainer(BaseTrainer[PaperConfig]):
         """The cost as the critic sees it: it takes the logarithm."""
         return max(self.at.cost, SMALLEST_COST)
 
-    def iterate(self) -> Snapshot | None:
-        progress = self.progress
-        trajectories = self._rollout(progress)
-        for k in range(self.config.updates_per_rollout):
-            batch = trajectories if k == 0 else self.replay.sample(len(trajectories.tasks), self.rng)
-            self._update(batch, progress)
-        self._count_time()
-        return self._snapshot(self._figures()) if self._snapshot_is_due() else None
-
     # --- rollouts ---------------------------------------------------------------------------------
 
     def _rollout(self, progress: float) -> Trajectories:
         """Plays fresh tasks until the critic stops them, keeps the trajectories, and moves the cost."""
-        config, n = self.config, self.config.batch
-        seed = int(torch.randint(2**62, (1,), generator=self.rng))
-        tasks = TaskBatch.draw(self.problem, n, torch.Generator().manual_seed(seed))
-        behaviour = draw_behaviour(
-            n, config.query_spreads, self._random_share(progress), config.random_queries, self.rng
-        )
-        goal = self._draw_goal(n)
+        config = self.config
+        seed, tasks, behaviour = self._fresh_tasks(config.batch, progress)
+        goal = self._draw_goal(config.batch)
         warm = progress >= config.warmup
         test = BellmanTest(self.network, goal, config.minimum_time) if warm else None
         trajectories = collect(self.network, self.actor, tasks, self.at.horizon, behaviour, self.rng, test)
@@ -120,12 +107,9 @@ class PaperTrainer(BaseTrainer[PaperConfig]):
 
     # --- updates ----------------------------------------------------------------------------------
 
-    def _update(self, batch: Trajectories, progress: float) -> None:
-        """Makes a gradient step, and moves the target network."""
-        terms = self._losses(batch)
-        self._descend(terms, progress)
+    def _follow(self) -> None:
+        """Moves the target network."""
         follow(self.target, self.network, self.config.polyak)
-        self.last_losses = terms.values(self.last_losses)
 
     def _losses(self, batch: Trajectories) -> LossTerms:
         """The losses at one sampled prefix h per trajectory, with targets from the prefix h' after it."""
@@ -136,15 +120,7 @@ class PaperTrainer(BaseTrainer[PaperConfig]):
         features = network.goal_features(output.state, output, goal.epsilon)
         # Everything is fitted at h alone; h' is there for the targets.
         weights = torch.tensor([1.0, 0.0]).expand(len(tasks), -1)
-        inference = losses.inference_loss(
-            output.posterior,
-            tasks.target,
-            weights,
-            self.problem.answer_space,
-            config.robust_tail,
-            config.anchor_weight,
-            self.rng,
-        )
+        inference = self._inference_loss(output.posterior, tasks.target, weights)
         with torch.no_grad():
             target_output = self._read(self.target, batch, chosen)
             reward = self._sampled_reward(tasks, target_output, goal)

@@ -31,9 +31,9 @@ def random_cloud(belief: ParticleBelief, batch: int, steps: int, n: int) -> Part
     observation = torch.stack([tasks.observe(query[:, s], rng(50 + s)) for s in range(steps)], dim=1)
     unit = 2 * torch.rand((batch, n, space.dim), generator=rng(3)) - 1
     settled = torch.arange(batch) % (steps + 1)
-    return belief.begin(tasks.context).cloud._replace(
-        unit_BNP=unit, settled_B=settled, query_BTQ=query, observation_BTY=observation
-    )
+    begun = belief.begin(tasks.context).cloud
+    logs = {name: getattr(begun, name)[:, :n] for name in ("log_prior_BN", "log_settled_BN", "log_pending_BN")}
+    return begun._replace(unit_BNP=unit, settled_B=settled, query_BTQ=query, observation_BTY=observation, **logs)
 
 
 def slow_log_likelihoods(belief: ParticleBelief, cloud: ParticleCloud) -> Tensor:

@@ -1,6 +1,5 @@
 """The general belief: how well a candidate answer explains the history, by a likelihood learned from simulations."""
 
-import math
 import time
 from typing import Literal, final
 
@@ -14,7 +13,7 @@ from cicpe.beliefs.answers.heads import AnyHead, Heads
 from cicpe.beliefs.answers.learn import Family, Learner, LearningSizes, Limit
 from cicpe.beliefs.answers.model import AnswerModel
 from cicpe.beliefs.answers.prior import PriorSizes
-from cicpe.beliefs.base import BeliefConfig, CalibrationPlan, FitRequest, FittedBelief, TaskShape
+from cicpe.beliefs.base import CalibrationPlan, ComputedBeliefConfig, FitRequest, FittedBelief, TaskShape
 from cicpe.beliefs.budget import Budget
 from cicpe.problems.base import Problem, TaskBatch
 
@@ -27,7 +26,7 @@ FINEST, COARSEST = 512, 128
 
 
 @final
-class AnswerBeliefConfig(BeliefConfig):
+class AnswerBeliefConfig(ComputedBeliefConfig):
     """A likelihood of answers and what else is hidden, learned from simulations; inference is a search over answers."""
 
     kind: Literal["answers"] = "answers"
@@ -65,15 +64,6 @@ class AnswerBeliefConfig(BeliefConfig):
     @property
     def fit_share(self) -> float:
         return 0.5
-
-    @property
-    def query_rule(self) -> str:
-        return self.actor
-
-    @property
-    def aim(self) -> float:
-        """The epsilon that queries are chosen for: the middle of the range, so that one calibration holds."""
-        return math.sqrt(math.prod(self.epsilon))
 
     @property
     def calibration(self) -> CalibrationPlan:

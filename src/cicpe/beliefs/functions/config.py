@@ -1,19 +1,18 @@
 """A belief over functions: Gaussian processes are fitted to simulated tasks, and nothing else is trained."""
 
-import math
 import time
 from typing import Literal, final
 
 from pydantic import Field
 
-from cicpe.beliefs.base import BeliefConfig, CalibrationPlan, FitRequest, FittedBelief, TaskShape
+from cicpe.beliefs.base import CalibrationPlan, ComputedBeliefConfig, FitRequest, FittedBelief, TaskShape
 from cicpe.beliefs.functions.belief import FunctionBelief, FunctionConfig
 from cicpe.beliefs.functions.fit import fit_gp_mixture
 from cicpe.gp.mixture import KINDS, GPMixture
 
 
 @final
-class FunctionBeliefConfig(BeliefConfig):
+class FunctionBeliefConfig(ComputedBeliefConfig):
     """Functions of the query, drawn from a mixture of Gaussian processes."""
 
     kind: Literal["functions"] = "functions"
@@ -25,19 +24,6 @@ class FunctionBeliefConfig(BeliefConfig):
     """What is asked of the functions, and how many are drawn."""
     kinds: int = Field(default=KINDS, ge=1, le=256)
     """How many kinds of process are mixed."""
-
-    @property
-    def fit_share(self) -> float:
-        return 0.25
-
-    @property
-    def query_rule(self) -> str:
-        return self.actor
-
-    @property
-    def aim(self) -> float:
-        """The epsilon that queries are chosen for: the middle of the range, so that one calibration holds."""
-        return math.sqrt(math.prod(self.epsilon))
 
     @property
     def calibration(self) -> CalibrationPlan:

@@ -24,10 +24,10 @@ from cicpe.config import Config
 class PredictionInputs(NamedTuple):
     """What the head sees of a history and a query, for every entry or for all at once."""
 
-    features: Float[Tensor, "*batch features"]
-    context: Float[Tensor, "*batch context"]
-    mean: Float[Tensor, "*batch observation"]
-    log_std: Float[Tensor, "*batch observation"]
+    features: Float[Tensor, "batch *entry features"]
+    context: Float[Tensor, "batch context"]
+    mean: Float[Tensor, "batch observation"]
+    log_std: Float[Tensor, "batch observation"]
     """Mean and spread that the memory itself predicts; zeros where it does not."""
 
 

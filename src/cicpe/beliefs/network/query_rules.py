@@ -14,8 +14,6 @@ from cicpe.errors import InvalidInput
 from cicpe.spaces import Space
 
 ActorName = Literal["ts", "ttps", "ucb", "fts", "td3", "search", "uniform"]
-QuerySpread = Tensor | float
-"""Alike for all episodes, or per episode (``batch 1 1``)."""
 REFINEMENTS = 8
 """Points around the best probe that the optimist compares."""
 CANDIDATES = 32

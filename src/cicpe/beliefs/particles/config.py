@@ -1,19 +1,18 @@
 """An agent of particles: nothing is trained but, where need be, a likelihood."""
 
-import math
 import time
 from typing import Literal, final
 
 import torch
 from pydantic import Field
 
-from cicpe.beliefs.base import BeliefConfig, CalibrationPlan, FitRequest, FittedBelief, TaskShape
+from cicpe.beliefs.base import CalibrationPlan, ComputedBeliefConfig, FitRequest, FittedBelief, TaskShape
 from cicpe.beliefs.particles.belief import ParticleBelief, ParticleConfig
 from cicpe.beliefs.particles.likelihood import LearnedLikelihood, fit_likelihood
 
 
 @final
-class ParticleBeliefConfig(BeliefConfig):
+class ParticleBeliefConfig(ComputedBeliefConfig):
     """A posterior over the task's parameters by sequential Monte Carlo."""
 
     kind: Literal["particles"] = "particles"
@@ -27,19 +26,6 @@ class ParticleBeliefConfig(BeliefConfig):
     """The problem's own, or one fitted to simulations."""
     hidden: int = Field(default=64, ge=1)
     """Width of the learned likelihood."""
-
-    @property
-    def fit_share(self) -> float:
-        return 0.25
-
-    @property
-    def query_rule(self) -> str:
-        return self.actor
-
-    @property
-    def aim(self) -> float:
-        """The epsilon that queries are chosen for: the middle of the range, so that one calibration holds."""
-        return math.sqrt(math.prod(self.epsilon))
 
     @property
     def calibration(self) -> CalibrationPlan:

@@ -33,7 +33,7 @@ class Posterior(ABC):
         """Standard deviation of each coordinate."""
 
     @abstractmethod
-    def nll(self, target: Float[Tensor, "*batch answer"]) -> Float[Tensor, "*batch"]:
+    def nll(self, target: Float[Tensor, "*#batch answer"]) -> Float[Tensor, "*batch"]:
         """Negative log density of the target, averaged over coordinates (unit coordinates)."""
 
     @abstractmethod
@@ -58,7 +58,7 @@ class GaussianPosterior(Posterior):
     def std(self) -> Float[Tensor, "*batch answer"]:
         return self.log_std_unit.exp() * self.space.unit_scale
 
-    def nll(self, target: Float[Tensor, "*batch answer"]) -> Float[Tensor, "*batch"]:
+    def nll(self, target: Float[Tensor, "*#batch answer"]) -> Float[Tensor, "*batch"]:
         z = (self.space.to_unit(target) - self.mean_unit) * torch.exp(-self.log_std_unit)
         return (z.square() / 2 + self.log_std_unit + math.log(2 * math.pi) / 2).mean(dim=-1)
 

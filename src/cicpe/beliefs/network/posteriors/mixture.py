@@ -64,7 +64,7 @@ class MixturePosterior(Posterior):
         second = torch.exp(2 * self.log_std_unit) + (self.mean_unit - mean).square()
         return (weights * second).sum(dim=-2).sqrt() * self.space.unit_scale
 
-    def nll(self, target: Float[Tensor, "*batch answer"]) -> Float[Tensor, "*batch"]:
+    def nll(self, target: Float[Tensor, "*#batch answer"]) -> Float[Tensor, "*batch"]:
         """The joint negative log density, divided by the number of coordinates."""
         joint = self._log_joint(self.space.to_unit(target)[..., None, :], self.log_std_unit)
         return -joint[..., 0, :].logsumexp(dim=-1) / target.shape[-1]
@@ -81,7 +81,7 @@ class MixturePosterior(Posterior):
             return torch.where(torch.as_tensor(scale) > 0, draw, self.recommendation)
 
     def _log_joint(
-        self, unit: Float[Tensor, "*batch point answer"], log_std: Float[Tensor, "*batch component answer"]
+        self, unit: Float[Tensor, "*#batch point answer"], log_std: Float[Tensor, "*#batch component answer"]
     ) -> Float[Tensor, "*batch point component"]:
         """log w_k + log N(point; m_k, s_k^2)."""
         z = (unit[..., None, :] - self.mean_unit[..., None, :, :]) * torch.exp(-log_std)[..., None, :, :]

@@ -1,0 +1,50 @@
+"""Small problems and runs that several suites of training share."""
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Generator, Tensor
+
+import cicpe
+from cicpe.model import Model
+from cicpe.problems import Problem
+from cicpe.problems.binary_search import BinarySearch
+from cicpe.spaces import Box
+
+TINY: dict[str, Any] = {"first_batch": 12, "batch": 16, "horizon": 5, "query_spreads": (0.5,)}
+UPDATES = 40
+
+
+def make_rng(seed: int = 0) -> Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+class Seen(Problem):
+    """The target itself is what is observed, wherever one looks."""
+
+    query_space = Box([-1.0], [1.0])
+    answer_space = Box([-1.0], [1.0])
+    horizon = 4
+
+    def sample(self, n: int, rng: Generator) -> Tensor:
+        return 2 * torch.rand(n, 1, generator=rng) - 1
+
+    def observe(self, task: Tensor, query: Tensor, rng: Generator) -> Tensor:
+        return task
+
+    def target(self, task: Tensor) -> Tensor:
+        return task
+
+
+def train_with_checkpoints(folder: Path, **options: Any) -> Model:
+    """A checkpoint after every iteration, and an adapted horizon, so that there is much to get wrong."""
+    defaults = {
+        "updates": UPDATES,
+        "epsilon": (0.3, 0.6),
+        "out": folder,
+        "checkpoint_seconds": 0.0,
+        "calibration_episodes": 100,
+        "settings": TINY,
+    }
+    return cicpe.train(BinarySearch(dim=1), **(defaults | options))
