@@ -39,6 +39,8 @@ EPISODES = 192
 """Held-out tasks, at most."""
 TOGETHER = 32
 """Tasks that are played together while it is not known how long they take."""
+AHEAD = 0.85
+"""By how much a network has to be ahead: a computed belief can be gone on with, and does not forget."""
 CERTAIN = 0.96
 """Confidence at which a scored episode need not be played on."""
 SEED = 77_003
@@ -167,7 +169,7 @@ class Race:
             score = self._scored(choice.recipe, freeze().belief, config.epsilon, began)
             scores.append(score)
             self.callback.on_choice((score.line,))
-            if best is not None and score.queries >= best.queries:
+            if best is not None and score.queries >= AHEAD * best.queries:
                 raise _OvertakenError
             self.callback.on_choice((f"{choice.recipe}, which needed the fewest queries", *choice.reasons))
 
