@@ -1,5 +1,8 @@
 """Fixtures that several suites share."""
 
+import os
+from collections.abc import Iterator
+
 import pytest
 
 from cicpe.cli.main import main
@@ -17,6 +20,18 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             function = item.function if property_test is None else property_test.inner_test
             if SUITES & set(function.__code__.co_names):
                 item.add_marker("conformance")
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _state_of_its_own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """What the command line remembers of its user is not what it remembers of whoever runs the tests."""
+    before = os.environ.get("XDG_STATE_HOME")
+    os.environ["XDG_STATE_HOME"] = str(tmp_path_factory.mktemp("state"))
+    yield
+    if before is None:
+        del os.environ["XDG_STATE_HOME"]
+    else:
+        os.environ["XDG_STATE_HOME"] = before
 
 
 @pytest.fixture

@@ -1,6 +1,5 @@
 """The library in a few functions: train, evaluate, recalibrate, fit an alarm."""
 
-import json
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -83,11 +82,12 @@ def train(
     folder = None if out is None else Path(out)
     spec = spec_of(problem)
     if folder is not None:
-        _check_options(dict(spec.options))
+        spec.check_options()
     budget = Budget(minutes, updates)
     run = _Run(problem, config, choice.recipe, seed, calibration_episodes)
     certifier = _certifier(run, budget, certify_every, certify_at, folder, callback)
-    identity = {"problem": spec.name, "options": dict(spec.options), "seed": seed, "updates": updates}
+    identity = {"problem": spec.name, "options": spec.plain_options, "seed": seed, "updates": updates}
+    identity |= {} if spec.source is None else {"problem_source": spec.source}
     identity["config"] = config.model_dump(mode="json")
     request = FitRequest(problem, budget, seed, callback, folder, resume, checkpoint_seconds, identity)
     if certifier is not None:
@@ -140,7 +140,8 @@ class _Run:
         context = TaskBatch.draw(problem, 4096, torch.Generator().manual_seed(self.seed)).context
         description = Description(
             problem=spec.name,
-            problem_options=dict(spec.options),
+            problem_options=spec.plain_options,
+            problem_source=spec.source,
             query_space=problem.query_space.to_json(),
             answer_space=problem.answer_space.to_json(),
             observation_dim=problem.observation_dim,
@@ -222,15 +223,6 @@ def _merged(old: Any, new: Any) -> Any:
     if not (isinstance(old, dict) and isinstance(new, dict)) or new.get("kind", old.get("kind")) != old.get("kind"):
         return new
     return old | {name: _merged(old.get(name), value) for name, value in new.items()}
-
-
-def _check_options(options: dict[str, Any]) -> None:
-    """Refuses, before training rather than after it, options that a model's folder cannot say."""
-    for name, value in options.items():
-        try:
-            json.dumps(value, allow_nan=False)
-        except (TypeError, ValueError) as error:
-            raise InvalidInput(name, value, f"numbers, text and lists, to be saved as JSON ({error})") from None
 
 
 def recalibrate(model: Model, *, episodes: int = 32768, seed: int = 1, minutes: float | None = None) -> Model:

@@ -51,6 +51,15 @@ class InvalidInput(CicpeError, ValueError):
         self.allowed = allowed
 
 
+class UnknownProblem(InvalidInput):
+    """A model's problem is a program of someone's own, and nobody has said where it is."""
+
+    def __init__(self, value: object, allowed: str, place: str) -> None:
+        super().__init__("problem", value, allowed)
+        self.place = place
+        """What to name, as far as the model knows."""
+
+
 class ProblemError(CicpeError):
     """A problem's own code (a user's, perhaps) returned something unusable."""
 

@@ -19,9 +19,17 @@ Context = Annotated[
 ]
 Stop = Annotated[str, typer.Option(metavar="confidence|bellman|shaped", help="The stop rule.")]
 Seed = Annotated[int, typer.Option("--seed", parser=seed, metavar="N", help="Seeds the tasks.")]
-MovedProblem = Annotated[
+OwnProblem = Annotated[
     str | None,
-    typer.Option(metavar="FILE.py:Class", help="Where the problem is, if the model's own place has moved."),
+    typer.Option(
+        metavar="FILE.py:Class",
+        help="The problem that the model was trained on, where that is a program of your own: what a folder names is "
+        "never run. It is remembered for as long as its source stays the same.",
+    ),
+]
+ChangedProblem = Annotated[
+    bool,
+    typer.Option("--changed-problem", help="Take --problem though its source is not what the model was trained on."),
 ]
 ProblemOption = Annotated[
     list[str] | None,

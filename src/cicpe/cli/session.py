@@ -13,9 +13,11 @@ from cicpe.cli.arguments import given, number, seed, whole
 from cicpe.cli.output import note, print_json
 from cicpe.cli.recent_campaigns import RecentCampaigns
 from cicpe.cli.session_view import point, show_campaigns, show_log, show_next, show_status
+from cicpe.cli.tasks import load_model
 from cicpe.errors import InvalidInput
 
 if TYPE_CHECKING:
+    from cicpe.model import Model
     from cicpe.sessions.campaign import Campaign
     from cicpe.sessions.status import Status
     from cicpe.sessions.stores import CampaignRecord, Store
@@ -82,13 +84,9 @@ class SessionCommands(NamedTuple):
 
     def open(self, record: "CampaignRecord") -> "Campaign":
         """The live campaign: this is where the model is needed."""
-        import torch
-
-        import cicpe
         from cicpe.sessions.campaign import Campaign
 
-        torch.set_num_threads(1)
-        return Campaign.open(self.store, record.id, cicpe.load)
+        return Campaign.open(self.store, record.id, _load_and_look)
 
     def status(self, record: "CampaignRecord") -> "Status":
         """What a campaign says now; without the model, where that was seen before."""
@@ -102,6 +100,15 @@ class SessionCommands(NamedTuple):
             note(f"what you see cannot be remembered ({failure})")
             if status.query is not None:
                 note(f"so name the step when you tell:  cicpe session tell {status.step}: VALUE")
+
+
+def _load_and_look(reference: str) -> "Model":
+    """A campaign's model; says what has become of the problem that it was trained on, which it may not need."""
+    model = load_model(reference)
+    fault = model.description.problem_spec.fault
+    if fault is not None:
+        note(f"the problem of this campaign's model has changed: {fault}. The campaign goes on from the model itself")
+    return model
 
 
 @contextmanager
@@ -130,18 +137,18 @@ def new(
     ] = None,
     stop: Annotated[str, typer.Option(metavar="confidence|bellman", help="The stop rule.")] = "confidence",
     random_seed: Annotated[int, typer.Option("--seed", parser=seed, metavar="N", help="Seeds the queries.")] = 0,
+    problem: options.OwnProblem = None,
+    changed_problem: options.ChangedProblem = False,
     place: Place = None,
     as_json: options.Json = False,
 ) -> None:
     """Begin a campaign and show its first query."""
-    import torch
-
-    import cicpe
+    from cicpe import zoo
+    from cicpe.model.model import model_folder
     from cicpe.sessions.campaign import Campaign
 
-    torch.set_num_threads(1)
-    trained = cicpe.load(model)
-    reference = str(Path(model).resolve()) if Path(model).is_dir() else model
+    trained = load_model(model, problem, changed_problem)
+    reference = model if model in zoo.names() else str(model_folder(model).resolve())
     with _commands(place) as commands:
         campaign = Campaign.new(
             commands.store,
@@ -160,12 +167,16 @@ def new(
 @session_app.command()
 def ask(
     campaign: Name = None,
+    problem: options.OwnProblem = None,
+    changed_problem: options.ChangedProblem = False,
     place: Place = None,
     as_json: options.Json = False,
 ) -> None:
     """Show the open query: the same one until it is told. Exit code 1 if the campaign has stopped."""
     with _commands(place) as commands:
         record = commands.record(campaign)
+        if problem is not None:
+            load_model(record.model, problem, changed_problem)  # and remember where it is
         status = commands.status(record)
         _show(commands, record, status, as_json)
     if status.stopped:

@@ -8,7 +8,7 @@ import typer
 from cicpe.cli import options
 from cicpe.cli.arguments import given, number, one_or_two, seed, threads, whole
 from cicpe.cli.output import amount, note, print_json
-from cicpe.cli.tasks import problem_of, read_settings
+from cicpe.cli.tasks import problem_of, read_settings, remember_problem
 from cicpe.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -125,6 +125,7 @@ def train(
     except KeyboardInterrupt:
         _say_how_to_go_on(out)
         raise typer.Exit(130) from None
+    remember_problem(family)
     if as_json:
         print_json(_summary(model, out))
     else:

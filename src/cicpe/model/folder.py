@@ -22,9 +22,10 @@ from cicpe.beliefs.base import Belief
 from cicpe.beliefs.registry import read_config
 from cicpe.calibration.table import Calibration
 from cicpe.config import Config
-from cicpe.errors import CicpeError, ModelError
+from cicpe.errors import CicpeError, ModelError, UnknownProblem
 from cicpe.files import write_atomic, write_json
 from cicpe.model.description import FORMAT, READABLE, Description
+from cicpe.problems import Problem
 
 CONFIG, WEIGHTS, CALIBRATION = "config.json", "weights.safetensors", "calibration.json"
 ALARM, ALARM_WEIGHTS = "alarm.json", "alarm.safetensors"
@@ -62,8 +63,18 @@ def write_folder(
         raise ModelError(f"the model could not be written to {path}: {error}") from error
 
 
-def read_folder(path: Path) -> tuple[Belief, Description, Calibration, Alarm | None]:
-    """Reads a model's folder; every fault is a ModelError that says which file and why."""
+def read_folder(
+    path: Path, find_problem: Callable[[Description], Problem] = lambda description: description.problem_spec.make()
+) -> tuple[Belief, Description, Calibration, Alarm | None]:
+    """Reads a model's folder; every fault is a ModelError that says which file and why.
+
+    Args:
+        path: The folder.
+        find_problem: Gives the problem to the kinds of belief that simulate; others are read without it.
+
+    Returns:
+        All that a model is.
+    """
     description = _description(path / CONFIG)
     if description.format not in READABLE:
         raise ModelError(f"{path} has format {description.format!r}; this version reads {', '.join(READABLE)}")
@@ -78,7 +89,7 @@ def read_folder(path: Path) -> tuple[Belief, Description, Calibration, Alarm | N
     calibration = _parsed(path / CALIBRATION, files[CALIBRATION], Calibration)
     if len(calibration.grid) > 1 and not description.context_names:
         raise ModelError(f"{path / CALIBRATION} has thresholds for a context, which this model does not know")
-    belief = _belief(path, description, files[WEIGHTS])
+    belief = _belief(path, description, files[WEIGHTS], lambda: find_problem(description))
     return belief, description, calibration, _alarm(path, files, belief) if alarmed else None
 
 
@@ -90,11 +101,13 @@ def _description(path: Path) -> Description:
     return _validated(path, data, Description.model_validate)
 
 
-def _belief(path: Path, description: Description, weights: bytes) -> Belief:
+def _belief(path: Path, description: Description, weights: bytes, make_problem: Callable[[], Problem]) -> Belief:
     """The saved belief."""
     try:
         # Nothing is put into memory before the file is known to hold it.
-        belief, module = description.training.build(description.shape, description.horizon)
+        belief, module = description.training.build(description.shape(make_problem), description.horizon)
+    except UnknownProblem:
+        raise  # no fault of the folder: it is for the user to name the problem
     except (CicpeError, RuntimeError, ValueError, TypeError, OverflowError, MemoryError) as error:
         raise ModelError(f"{path / CONFIG} describes a belief that cannot be made: {error}") from None
     _fill(module, path / WEIGHTS, weights)
