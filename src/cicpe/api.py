@@ -95,7 +95,7 @@ def train(
         request = replace(request, on_start=begin, on_checkpoint=_tests(certifier, run))
     fitted = config.fit(request)
     if certifier is not None and certifier.best is not None:
-        model, certificate = certifier.best
+        model, certificate = replace(certifier.best[0], family=problem), certifier.best[1]
         if folder is not None:
             model.save(folder)
             append_certificate(folder / LEDGER, certificate)

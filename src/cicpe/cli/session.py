@@ -143,12 +143,10 @@ def new(
     as_json: options.Json = False,
 ) -> None:
     """Begin a campaign and show its first query."""
-    from cicpe import zoo
-    from cicpe.model.model import model_folder
     from cicpe.sessions.campaign import Campaign
 
     trained = load_model(model, problem, changed_problem)
-    reference = model if model in zoo.names() else str(model_folder(model).resolve())
+    reference = _reference(model)
     with _commands(place) as commands:
         campaign = Campaign.new(
             commands.store,
@@ -162,6 +160,36 @@ def new(
             context=_context(context or []) | given(noise=noise),
         )
         _show(commands, campaign.record, campaign.session.status(), as_json)
+
+
+@session_app.command()
+def adopt(
+    campaign: Name = None,
+    model: Annotated[
+        str | None,
+        typer.Option(metavar="MODEL", help="To go on with. Default: the campaign's own, as it is now."),
+    ] = None,
+    name: Annotated[str | None, typer.Option(metavar="NAME", help="Default: the old name, with a number.")] = None,
+    problem: options.OwnProblem = None,
+    changed_problem: options.ChangedProblem = False,
+    place: Place = None,
+    as_json: options.Json = False,
+) -> None:
+    """Go on with a campaign though its model has changed: a new campaign with the same past.
+
+    What was promised for the old model is not promised for the new one: its thresholds were calibrated on queries of
+    its own. The old campaign stays as it is.
+    """
+    from cicpe.sessions.campaign import Campaign
+
+    with _commands(place) as commands:
+        record = commands.record(campaign)
+        trained = load_model(model or record.model, problem, changed_problem)
+        reference = record.model if model is None else _reference(model)
+        new_name = name or _free_name(commands.store, record.name)
+        adopted = Campaign.adopt(commands.store, record.id, trained, reference, new_name)
+        note(f"{record.name} stays as it is; {new_name} goes on with its {len(adopted.session.log)} entries")
+        _show(commands, adopted.record, adopted.session.status(), as_json)
 
 
 @session_app.command()
@@ -426,6 +454,14 @@ def _numbers(field: str, words: Sequence[str]) -> list[float]:
         except ValueError:
             raise InvalidInput(field, word, "numbers, such as 0.5 -1") from None
     return values
+
+
+def _reference(model: str) -> str:
+    """How a store names a model: by its name in the zoo, or by its folder from the root."""
+    from cicpe import zoo
+    from cicpe.model.model import model_folder
+
+    return model if model in zoo.names() else str(model_folder(model).resolve())
 
 
 def _context(pairs: Sequence[str]) -> dict[str, Any]:

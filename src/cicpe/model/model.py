@@ -4,7 +4,7 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import final
+from typing import NamedTuple, final
 
 import torch
 from torch import Tensor
@@ -18,10 +18,18 @@ from cicpe.calibration.table import Calibration
 from cicpe.errors import InvalidInput
 from cicpe.model.card import card
 from cicpe.model.description import Description
-from cicpe.model.folder import read_folder, weights_of, write_folder
+from cicpe.model.folder import ModelParts, read_folder, weights_of, write_folder
 from cicpe.problems import Problem, problem_class, spec_of
 from cicpe.problems.registry import make_from_class
 from cicpe.sessions.session import Session
+
+
+class ReadModel(NamedTuple):
+    """What was read from a folder."""
+
+    fingerprint: str
+    """By the files as they are, whatever this version would write in their place."""
+    parts: ModelParts
 
 
 @final
@@ -36,6 +44,8 @@ class Model:
     """Says whether a history looks like the prior's; None where none was fitted (``cicpe.fit_alarm``)."""
     family: Problem | None = field(default=None, compare=False)
     """The problem that it was trained on, while that is at hand: after training, or where loading was given it."""
+    read: ReadModel | None = field(default=None, compare=False, repr=False)
+    """What it was read from, if it was."""
 
     @property
     def problem(self) -> Problem:
@@ -171,8 +181,20 @@ class Model:
         return hashlib.sha256(self.weights()).hexdigest()
 
     @property
+    def parts(self) -> ModelParts:
+        """All that is saved of it."""
+        return ModelParts(self.belief, self.description, self.calibration, self.alarm)
+
+    @property
     def fingerprint(self) -> str:
-        """A hash of everything that decides what a session does: weights and thresholds."""
+        """A hash of everything that decides what a session does: config, weights, thresholds, alarm, problem."""
+        if self.read is not None and all(one is two for one, two in zip(self.read.parts, self.parts, strict=True)):
+            return self.read.fingerprint
+        return self.parts.fingerprint()
+
+    @property
+    def earlier_fingerprint(self) -> str:
+        """The hash of weights and thresholds alone, by which campaigns of earlier versions know their model."""
         return hashlib.sha256((self.sha256 + self.calibration.model_dump_json()).encode()).hexdigest()
 
     def card(self) -> str:
@@ -184,7 +206,7 @@ class Model:
         path = Path(folder)
         if self.family is not None:
             spec_of(self.family).check_options()
-        write_folder(path, self.belief, self.description, self.calibration, self.alarm, self.card())
+        write_folder(path, self.parts, self.card())
         return path
 
     @classmethod
@@ -209,8 +231,9 @@ class Model:
                 found.append(given_problem(description, problem, changed_problem))
             return found[0]
 
-        read = read_folder(Path(folder), find)
-        model = cls(*read, family=None if problem is None else find(read[1]))
+        parts, fingerprint = read_folder(Path(folder), find)
+        given = None if problem is None else find(parts.description)
+        model = cls(*parts, family=given, read=ReadModel(fingerprint, parts))
         misfit = None if model.family is None else model.misfit(model.family)
         if misfit is not None:
             raise InvalidInput("problem", problem, misfit)
