@@ -19,11 +19,9 @@ from cicpe.errors import InvalidInput, allowed_by
 from cicpe.evaluation.evaluate import Evaluation, evaluate_agent
 from cicpe.model import Description, Model
 from cicpe.problems import Problem, TaskBatch, make_problem, spec_of
+from cicpe.streams import seed_for, stream
 from cicpe.training.callbacks import TrainingCallback
 from cicpe.training.recipes import choose
-
-CALIBRATION_SEED = 1_000_003
-"""What is added to the seed of a run for the tasks of its calibration."""
 
 
 def train(
@@ -89,7 +87,9 @@ def train(
     identity = {"problem": spec.name, "options": spec.plain_options, "seed": seed, "updates": updates}
     identity |= {} if spec.source is None else {"problem_source": spec.source}
     identity["config"] = config.model_dump(mode="json")
-    request = FitRequest(problem, budget, seed, callback, folder, resume, checkpoint_seconds, identity)
+    request = FitRequest(
+        problem, budget, seed_for(seed, "training"), callback, folder, resume, checkpoint_seconds, identity
+    )
     if certifier is not None:
         begin = certifier.resume if resume else lambda progress: certifier.start()
         request = replace(request, on_start=begin, on_checkpoint=_tests(certifier, run))
@@ -128,7 +128,7 @@ class _Run:
     ) -> Model:
         """Calibrates what training gave, and describes it."""
         problem, spec, began = self.problem, spec_of(self.problem), time.perf_counter()
-        config, seed = fitted.config, self.seed + CALIBRATION_SEED
+        config, seed = fitted.config, self.seed
         belief = fitted.belief
         if config.calibration.shortens and seconds is not None:
             belief = _shortened(belief, problem, config.epsilon[0], seconds, seed)
@@ -137,7 +137,7 @@ class _Run:
             config.epsilon, config.calibration, episodes, seed, seconds=seconds, on_progress=on_progress
         )
         calibration = calibrate(belief, problem, request)
-        context = TaskBatch.draw(problem, 4096, torch.Generator().manual_seed(self.seed)).context
+        context = TaskBatch.draw(problem, 4096, stream(self.seed, "context")).context
         description = Description(
             problem=spec.name,
             problem_options=spec.plain_options,
@@ -162,7 +162,7 @@ class _Run:
 
 def _shortened(belief: Belief, problem: Problem, epsilon: float, seconds: float, seed: int) -> Belief:
     """The same belief, with a shorter horizon where the time is short and the last queries are worth nothing."""
-    estimate = pilot(belief, problem, epsilon, SHORT_PILOT_EPISODES, seed + 4)
+    estimate = pilot(belief, problem, epsilon, SHORT_PILOT_EPISODES, seed_for(seed, "calibration", "horizon"))
     if seconds > FINE * estimate.seconds_per_episode:
         return belief
     return belief.with_horizon(estimate.queries)
@@ -239,7 +239,9 @@ def recalibrate(model: Model, *, episodes: int = 32768, seed: int = 1, minutes: 
     """
     config = model.description.training
     seconds = None if minutes is None else 60 * minutes
-    request = CalibrationRequest(config.epsilon, config.calibration, episodes, seed, seconds=seconds)
+    request = CalibrationRequest(
+        config.epsilon, config.calibration, episodes, seed, purpose="recalibration", seconds=seconds
+    )
     calibration = calibrate(model.belief, model.problem, request)
     # An alarm knows the prior's histories as the old spread of queries makes them.
     alarm = model.alarm if calibration.query_spread == model.calibration.query_spread else None

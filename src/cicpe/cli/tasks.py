@@ -83,10 +83,9 @@ def tasks_of(
 
     What is not its own has to have the shape and the context that the model was trained for.
     """
-    import torch
-
     from cicpe.problems import TaskBatch
     from cicpe.problems.registry import make_from_class
+    from cicpe.streams import stream
 
     about = model.description
     cls = about.problem_spec.find_class() if model.family is None else type(model.family)
@@ -100,7 +99,7 @@ def tasks_of(
     if misfit is not None:
         raise InvalidInput(*(("option", played.said) if place is None else ("problem", place)), misfit)
     if changed:
-        model.check_contexts(TaskBatch.draw(problem, DRAWN, torch.Generator().manual_seed(0)).context)
+        model.check_contexts(TaskBatch.draw(problem, DRAWN, stream(0, "context")).context)
     return played._replace(problem=model.tasks(known, problem))
 
 

@@ -22,6 +22,7 @@ from cicpe.model.folder import ModelParts, read_folder, weights_of, write_folder
 from cicpe.problems import Problem, problem_class, spec_of
 from cicpe.problems.registry import make_from_class
 from cicpe.sessions.session import Session
+from cicpe.streams import stream
 
 
 class ReadModel(NamedTuple):
@@ -74,7 +75,7 @@ class Model:
         if stop not in supported:
             raise InvalidInput("stop", stop, f"{' or '.join(supported)}: what this model supports")
         stop_epsilon = self.calibration.supported_epsilon(epsilon)
-        sharing = None if exact is None else torch.Generator().manual_seed(exact)
+        sharing = None if exact is None else stream(exact, "time-sharing")
         return BeliefAgent(
             self.belief,
             rule,
