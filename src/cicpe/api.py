@@ -1,13 +1,13 @@
 """The library in a few functions: train, evaluate, recalibrate, fit an alarm."""
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, final
 
 import torch
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from cicpe.beliefs.base import Belief, BeliefConfig, FitRequest, FittedBelief
 from cicpe.beliefs.budget import CALIBRATION_SHARE, Budget
@@ -15,7 +15,7 @@ from cicpe.calibration.alarm_fit import fit_alarm as fit_alarm_to
 from cicpe.calibration.thresholds import FINE, SHORT_PILOT_EPISODES, CalibrationRequest, calibrate, pilot
 from cicpe.certification.certificate import LEDGER, append_certificate
 from cicpe.certification.checkpoints import CertificationTarget, CheckpointCertifier
-from cicpe.errors import InvalidInput, allowed_by
+from cicpe.errors import InvalidInput, allowed_by, meant
 from cicpe.evaluation.evaluate import Evaluation, evaluate_agent
 from cicpe.model import Description, Model
 from cicpe.problems import Problem, TaskBatch, make_problem, spec_of
@@ -72,6 +72,8 @@ def train(
     if calibration_episodes < 100:
         raise InvalidInput("calibration_episodes", calibration_episodes, "at least 100: thresholds are chosen on them")
     problem = make_problem(problem) if isinstance(problem, str) else problem
+    if minutes is not None and updates is not None:
+        raise InvalidInput("updates", updates, "left out with minutes: a run ends after one or after the other")
     if minutes is None and updates is None:
         minutes = 5.0
     choice = choose(recipe, problem, actor)
@@ -213,9 +215,25 @@ def _configured(
         fault = error.errors()[0]
         field, value = ("settings", changes) if not fault["loc"] else (".".join(map(str, fault["loc"])), fault["input"])
         allowed = allowed_by(fault["msg"])
-        if fault["type"] == "extra_forbidden" and len(fault["loc"]) == 1:
-            allowed = f"a setting of this recipe ({', '.join(type(config).model_fields)}), or another recipe"
+        if fault["type"] == "extra_forbidden":
+            allowed = _settings_there(config, [str(part) for part in fault["loc"]]) or allowed
         raise InvalidInput(field, value, allowed) from None
+
+
+def _settings_there(config: BeliefConfig, path: Sequence[str]) -> str | None:
+    """What there is in the place of a setting that there is not, in words; None where that is not known."""
+    part: Any = config
+    for name in path[:-1]:
+        # A part that comes in kinds is named with its kind: memory.gru.hidden.
+        if name != getattr(part, "kind", None):
+            part = getattr(part, name, None)
+    if not isinstance(part, BaseModel):
+        return None
+    known = list(type(part).model_fields)
+    there = f"a setting of this recipe ({', '.join(known)}), or another recipe"
+    if len(path) > 1:
+        there = f"a setting of {'.'.join(path[:-1])}: {', '.join(known)}"
+    return there + meant(path[-1], known)
 
 
 def _merged(old: Any, new: Any) -> Any:

@@ -261,6 +261,15 @@ def test_bad_input_is_one_line_and_changes_nothing(session: Run, words: list[str
     assert session("list", "--json").out == before
 
 
+def test_the_noise_that_is_taken_is_shown(run: Run) -> None:
+    begun = run(*NEW, "--name", "quiet")
+    assert "noise is taken to be 0.1" in begun.err
+    assert ", noise 0.1" in run("session", "status").out
+    named = run(*NEW, "--name", "loud", "--noise", "0.05")
+    assert "taken to be" not in named.err
+    assert ", noise 0.05" in run("session", "status").out
+
+
 def test_a_model_that_changed_is_refused(run: Run, home: Path) -> None:
     folder = home / "model"
     shutil.copytree(zoo.folder("binary-search-6d"), folder)

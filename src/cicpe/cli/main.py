@@ -35,7 +35,6 @@ from cicpe.errors import CicpeError, UnknownProblem, allowed_by, refusal
 BAD_INPUT, OUR_FAULT = 2, 70
 
 app = typer.Typer(
-    add_completion=False,
     no_args_is_help=True,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,

@@ -4,9 +4,19 @@ from typing import Annotated
 
 import typer
 
+from cicpe import zoo
 from cicpe.cli.arguments import number, seed
 
-Model = Annotated[str, typer.Argument(metavar="MODEL", help="A model's folder, or its name in the zoo.")]
+
+def complete_model(typed: str) -> list[str]:
+    """Names of the zoo that begin as what was typed; the shell adds folders by itself."""
+    return [name for name in zoo.names() if name.startswith(typed)]
+
+
+Model = Annotated[
+    str,
+    typer.Argument(metavar="MODEL", help="A model's folder, or its name in the zoo.", autocompletion=complete_model),
+]
 Epsilon = Annotated[float, typer.Option(parser=number, metavar="E", help="How far off an answer may be.")]
 Delta = Annotated[float, typer.Option(parser=number, metavar="D", help="How often it may be farther off.")]
 Noise = Annotated[

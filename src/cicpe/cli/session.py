@@ -127,7 +127,7 @@ def _commands(place: str | None) -> Iterator[SessionCommands]:
 
 @session_app.command()
 def new(
-    model: Annotated[str, typer.Argument(metavar="MODEL", help="A model's folder, or its name in the zoo.")],
+    model: options.Model,
     epsilon: Annotated[float, typer.Option(parser=number, metavar="E", help="How far off the answer may be.")],
     delta: Annotated[float, typer.Option(parser=number, metavar="D", help="How often it may be farther off.")],
     name: Annotated[str | None, typer.Option(metavar="NAME", help="Default: the model's, with a number.")] = None,
@@ -147,6 +147,10 @@ def new(
 
     trained = load_model(model, problem, changed_problem)
     reference = _reference(model)
+    named = _context(context or []) | given(noise=noise)
+    known = trained.full_context(named)
+    for taken in known.keys() - named.keys():
+        note(f"{taken} is taken to be {known[taken]:g}, the usual one of this model, since none was named")
     with _commands(place) as commands:
         campaign = Campaign.new(
             commands.store,
@@ -157,7 +161,7 @@ def new(
             delta=delta,
             seed=random_seed,
             stop=stop,
-            context=_context(context or []) | given(noise=noise),
+            context=known,
         )
         _show(commands, campaign.record, campaign.session.status(), as_json)
 

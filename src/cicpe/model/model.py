@@ -15,7 +15,7 @@ from cicpe.agents.belief_agent import BeliefAgent
 from cicpe.agents.stop_rules import STOP_RULES, rules_for, stop_rule
 from cicpe.beliefs.base import Belief
 from cicpe.calibration.table import Calibration
-from cicpe.errors import InvalidInput
+from cicpe.errors import InvalidInput, meant
 from cicpe.model.card import card
 from cicpe.model.description import Description
 from cicpe.model.folder import ModelParts, read_folder, weights_of, write_folder
@@ -119,6 +119,10 @@ class Model:
             typical_queries=self.calibration.typical_queries(stop, agent.stop_epsilon, delta, values),
             model_sha256=self.fingerprint,
         )
+
+    def full_context(self, named: Mapping[str, float]) -> dict[str, float]:
+        """Every context by name: as given, and what is taken where none was named."""
+        return dict(zip(self.description.context_names, self._context(named), strict=True))
 
     def _context(self, named: Mapping[str, float]) -> tuple[float, ...]:
         about = self.description
@@ -278,7 +282,8 @@ def model_folder(model: str | Path) -> Path:
         return zoo.folder(str(model))
     if Path(model).is_dir():
         return Path(model)
-    raise InvalidInput("model", str(model), f"a folder, or one of the zoo: {', '.join(zoo.names()) or 'it is empty'}")
+    known = ", ".join(zoo.names()) or "it is empty"
+    raise InvalidInput("model", str(model), f"a folder, or one of the zoo: {known}{meant(model, zoo.names())}")
 
 
 def load(

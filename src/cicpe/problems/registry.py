@@ -14,7 +14,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from cicpe.errors import InvalidInput, ProblemError
+from cicpe.errors import InvalidInput, ProblemError, meant
 from cicpe.problems.base import Problem
 from cicpe.problems.source import HASHED, USER_MODULE, file_digest, neighbours
 from cicpe.spaces import Space
@@ -38,7 +38,8 @@ def problem_class(name: str) -> type[Problem]:
         module_name, class_name = name.rsplit(":", 1)
     else:
         known = ", ".join(sorted(FAMILIES))
-        raise InvalidInput("problem", name, f"one of {known}, or module:Class, or path/to/file.py:Class")
+        allowed = f"one of {known}, or module:Class, or path/to/file.py:Class{meant(name, FAMILIES)}"
+        raise InvalidInput("problem", name, allowed)
     module = _load_file(Path(module_name)) if module_name.endswith(".py") else _import(module_name)
     found = getattr(module, class_name, None)
     if not (inspect.isclass(found) and issubclass(found, Problem)):

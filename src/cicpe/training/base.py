@@ -179,6 +179,11 @@ class BaseTrainer(ABC, Generic[ConfigT]):
         """The share of episodes whose queries are all uniform."""
         return max(self.config.random_episodes, 1 - (progress - self._uniform_start()) / RANDOM_START)
 
+    def _updates_due(self) -> int:
+        """How many updates follow a rollout: fewer where a budget in updates ends before."""
+        due, most = self.config.updates_per_rollout, self.budget.updates
+        return due if most is None else min(due, most - self.at.update)
+
     def _actor_is_due(self) -> bool:
         config = self.config
         waited = self.progress >= config.actor_start and self.at.update % config.actor_delay == 0

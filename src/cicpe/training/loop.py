@@ -73,7 +73,7 @@ class Trainer(BaseTrainer[TrainingConfig]):
     def iterate(self) -> Snapshot | None:
         progress = self.progress
         trajectories = self._rollout(progress)
-        for k in range(self.config.updates_per_rollout):
+        for k in range(self._updates_due()):
             batch = trajectories if k == 0 else self.replay.sample(len(trajectories.tasks), self.rng)
             self._update(batch, progress)
         self._count_time()
