@@ -288,7 +288,7 @@ def test_an_edited_config_stops_a_campaign_until_it_is_adopted(run: Run, home: P
     assert run("session", "new", folder, "--epsilon", "0.2", "--delta", "0.1", "--name", "titan").code == 0
     config = json.loads((folder / "config.json").read_text())
     config["default_context"] = [0.05]
-    del config["sha256"]
+    del config["files"]["config.json"]
     (folder / "config.json").write_text(json.dumps(config))
     refused = run("session", "status")
     assert_refused(refused, "put the first one back", "cicpe session adopt -c titan")

@@ -220,8 +220,8 @@ def _same_json(one: bytes, two: bytes) -> bool:
 
 def test_a_changed_config_is_refused_until_its_hash_is_taken_out(folder: Path) -> None:
     edit(folder / "config.json", put("context_high", value=[0.2]))
-    assert "take its last line (sha256) out" in refused(folder, "config.json", "not what was saved")
-    edit(folder / "config.json", take("sha256"))
+    assert "take config.json out of its list of files" in refused(folder, "config.json", "not what was saved")
+    edit(folder / "config.json", take("files", "config.json"))
     assert Model.load(folder).description.context_high == (0.2,)
 
 
@@ -255,7 +255,7 @@ def test_a_fingerprint_survives_the_folder_and_notices_what_comes_after(model: M
 def test_a_fingerprint_is_of_the_files_and_not_of_what_this_version_makes_of_them(folder: Path) -> None:
     # A field that a later version adds, with its default: read again, the model is the one that it was.
     before = Model.load(folder).fingerprint
-    edit(folder / "config.json", lambda data: (data["training"].pop("shaped"), data.pop("sha256")))
+    edit(folder / "config.json", lambda data: (data["training"].pop("shaped"), data["files"].pop("config.json")))
     older = Model.load(folder)
     assert older.description.training == Model.load(folder).description.training
     assert older.fingerprint != before

@@ -36,8 +36,6 @@ from cicpe.problems import Problem
 
 CONFIG, WEIGHTS, CALIBRATION = "config.json", "weights.safetensors", "calibration.json"
 ALARM, ALARM_WEIGHTS = "alarm.json", "alarm.safetensors"
-CONFIG_HASH = "sha256"
-"""The field of ``config.json`` that holds a hash of all others."""
 PATIENCE = 60.0
 """Seconds that a save waits for another one of the same folder."""
 READINGS = 20
@@ -64,7 +62,7 @@ class ModelParts(NamedTuple):
         return found
 
     def config(self, files: Mapping[str, bytes]) -> dict[str, Any]:
-        """The content of ``config.json`` beside those files."""
+        """The content of ``config.json`` beside those files, but for the hash of that content."""
         hashes = {name: _sha256(data) for name, data in files.items()}
         # What older versions did not know is left out where it says nothing: their models keep their fingerprints.
         unsaid = {"problem_source"} if self.description.problem_source is None else set()
@@ -75,7 +73,7 @@ class ModelParts(NamedTuple):
         return fingerprint_of(self.config(self.files()))
 
 
-PROVENANCE = ("format", "cicpe", "torch", "minutes", "threads", CONFIG_HASH)
+PROVENANCE = ("format", "cicpe", "torch", "minutes", "threads")
 """Fields of ``config.json`` that decide nothing: two runs of the same training differ in them."""
 
 
@@ -85,8 +83,9 @@ def fingerprint_of(config: Mapping[str, Any]) -> str:
 
 
 def _content_hash(config: Mapping[str, Any]) -> str:
-    content = {name: value for name, value in config.items() if name != CONFIG_HASH}
-    return _sha256(json.dumps(content, sort_keys=True).encode())
+    """A hash of all that ``config.json`` says but this hash, which it lists as that of its own content."""
+    others = {name: sha256 for name, sha256 in config.get("files", {}).items() if name != CONFIG}
+    return _sha256(json.dumps({**config, "files": others}, sort_keys=True).encode())
 
 
 def _sha256(data: bytes) -> str:
@@ -119,7 +118,8 @@ def write_folder(path: Path, parts: ModelParts, page: str) -> None:
             try:
                 for name, data in files.items():
                     write_atomic(beside[name], data)
-                write_json(path / CONFIG, config | {CONFIG_HASH: _content_hash(config)})
+                listed = config["files"] | {CONFIG: _content_hash(config)}
+                write_json(path / CONFIG, config | {"files": listed})
             except OSError:
                 for staged in beside.values():
                     staged.unlink(missing_ok=True)
@@ -161,7 +161,7 @@ def read_folder(
         All that a model is, and its fingerprint.
     """
     config, description, files = _consistent(path)
-    for name, expected in description.files.items():
+    for name, expected in ((name, sha256) for name, sha256 in description.files.items() if name != CONFIG):
         if name not in files or _sha256(files[name]) != expected:
             raise ModelError(
                 f"{path / name} is not the file that config.json describes: it is damaged, "
@@ -172,10 +172,10 @@ def read_folder(
         raise ModelError(f"{path / CALIBRATION} has thresholds for a context, which this model does not know")
     belief = _belief(path, description, files[WEIGHTS], lambda: find_problem(description))
     alarm = _alarm(path, files, belief) if {ALARM, ALARM_WEIGHTS} & files.keys() else None
-    if config.get(CONFIG_HASH, _content_hash(config)) != _content_hash(config):
+    if description.files.get(CONFIG, _content_hash(config)) != _content_hash(config):
         raise ModelError(
             f"{path / CONFIG} is not what was saved: it is damaged, or was changed by hand. "
-            f"If you have changed it on purpose, take its last line ({CONFIG_HASH}) out, and save the model again"
+            f"If you have changed it on purpose, take {CONFIG} out of its list of files, and save the model again"
         )
     hashes = {name: _sha256(data) for name, data in files.items()}
     return ModelParts(belief, description, calibration, alarm), fingerprint_of(config | {"files": hashes})
@@ -215,9 +215,9 @@ def _listed(path: Path, name: str, description: Description) -> bytes:
 def _description(path: Path, content: bytes) -> tuple[dict[str, Any], Description]:
     """What ``config.json`` says, raw and read; a fault in the belief's own part is named as one of ``training``."""
     raw = _json(path, content)
-    data = {name: value for name, value in raw.items() if name != CONFIG_HASH} if isinstance(raw, dict) else raw
-    if isinstance(data, dict) and isinstance(data.get("training"), dict):
-        data["training"] = _validated(path, data["training"], read_config, "training.")
+    data = raw
+    if isinstance(raw, dict) and isinstance(raw.get("training"), dict):
+        data = raw | {"training": _validated(path, raw["training"], read_config, "training.")}
     return raw, _validated(path, data, Description.model_validate)
 
 
