@@ -66,7 +66,7 @@ test-arithmetic: $(READY)
 
 # In environments of their own, which `make clean` removes.
 LOWEST := tests/model tests/sessions/test_campaign.py tests/cli/test_session.py tests/server/test_routes.py \
-	tests/integrations/test_gymnasium.py tests/plots tests/evaluation/test_bootstrap.py
+	tests/integrations/test_gymnasium.py tests/integrations/test_optuna.py tests/plots tests/evaluation/test_bootstrap.py
 
 test-lowest:
 	$(PYTHON) -m venv .venv-lowest
