@@ -223,7 +223,8 @@ def test_a_changed_problem_is_taken_when_the_user_says_so(run: Run, bench: Bench
     asked = ["evaluate", bench.folder / "network", *ASKED, "--episodes", 50]
     bench.file.write_text(FAMILY.replace("SIGN *", "SIGN * 0.5 *"))
     assert run(*asked, "--problem", bench.place, "--changed-problem").code == 0
-    assert run(*asked).code == 0  # remembered as it is now
+    again = run(*asked)  # remembered as it is now
+    assert (again.code, "another source, which you said to take" in again.err) == (0, True)
     bench.file.write_text(FAMILY)
     assert_refused(run(*asked), "has been edited since")
     assert run(*asked, "--problem", bench.place).code == 0

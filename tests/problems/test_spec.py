@@ -259,6 +259,14 @@ def test_a_changed_program_is_refused_by_its_source(own: OwnFile) -> None:
     ProblemSpec(spec.name, {}).check(problem_class(own.place), own.place)  # of a model that knows of no source
 
 
+def test_one_family_is_known_by_its_source_and_else_by_its_name(own: OwnFile) -> None:
+    one, two = spec_of(make_problem(own.place, slope=2)), spec_of(make_problem(own.place))
+    assert one.is_of(two)
+    assert one.is_of(ProblemSpec("moved.py:Step", {}, one.source))
+    assert not one.is_of(ProblemSpec(one.name, {}, "0" * 64))
+    assert one.is_of(ProblemSpec(one.name, {}))
+
+
 def test_a_spec_is_json(own: OwnFile) -> None:
     spec = spec_of(make_problem(own.place, slope=2))
     data = json.loads(json.dumps({"name": spec.name, "options": dict(spec.options), "source": spec.source}))

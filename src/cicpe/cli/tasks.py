@@ -60,6 +60,8 @@ def load_model(model: str, problem: str | None = None, changed_problem: bool = F
     trained = cicpe.load(model, problem, changed_problem=changed_problem)
     if trained.family is not None:
         remember_problem(trained.family, trained.description.problem_source)
+    if trained.description.problem_spec.is_replaced:
+        note("the problem is not the one that this model was trained on: another source, which you said to take")
     return trained
 
 

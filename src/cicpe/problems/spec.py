@@ -62,6 +62,18 @@ class ProblemSpec:
         own = None if self.source is None else trusted(self.source)
         return None if own is None else own.fault
 
+    @property
+    def is_replaced(self) -> bool:
+        """Whether this user has said that another program than the one that this names is to be run in its place."""
+        own = None if self.source is None else trusted(self.source)
+        return own is not None and own.source != self.source
+
+    def is_of(self, other: "ProblemSpec") -> bool:
+        """Whether two problems are one family, options aside: by their sources where both are known, else by name."""
+        if self.source is not None and other.source is not None:
+            return self.source == other.source
+        return self.name == other.name
+
     def find_class(self) -> type[Problem]:
         """The class, where it is known without running what this says; otherwise an ``UnknownProblem``."""
         if self.is_registered:
