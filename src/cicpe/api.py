@@ -72,10 +72,11 @@ def train(
     if calibration_episodes < 100:
         raise InvalidInput("calibration_episodes", calibration_episodes, "at least 100: thresholds are chosen on them")
     problem = make_problem(problem) if isinstance(problem, str) else problem
-    if minutes is not None and updates is not None:
-        raise InvalidInput("updates", updates, "left out with minutes: a run ends after one or after the other")
     if minutes is None and updates is None:
         minutes = 5.0
+    budget = Budget(minutes, updates)
+    if minutes is not None and updates is not None:
+        raise InvalidInput("updates", updates, "left out with minutes: a run ends after one or after the other")
     choice = choose(recipe, problem, actor)
     config = _configured(choice.config, problem.default_epsilon if epsilon is None else epsilon, settings)
     callback.on_choice(choice.reasons)
@@ -83,7 +84,6 @@ def train(
     spec = spec_of(problem)
     if folder is not None:
         spec.check_options()
-    budget = Budget(minutes, updates)
     run = _Run(problem, config, choice.recipe, seed, calibration_episodes)
     certifier = _certifier(run, budget, certify_every, certify_at, folder, callback)
     identity = {"problem": spec.name, "options": spec.plain_options, "seed": seed, "updates": updates}
