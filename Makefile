@@ -21,13 +21,15 @@ READY :=
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test test-slow test-arithmetic check format bench bench-recipes attack soak train-zoo results copper clean
+.PHONY: help venv demo test test-slow test-arithmetic test-lowest audit check format bench bench-recipes attack soak train-zoo results copper clean
 
 help:
 	@echo "make demo           train an agent from scratch, deploy it, watch a session (about three minutes)"
 	@echo "make test           the tests that take seconds"
 	@echo "make test-slow      the tests that take minutes"
 	@echo "make test-arithmetic  the conformance suites under the arithmetic of another processor"
+	@echo "make test-lowest    a part of the tests with the lowest versions of everything but torch"
+	@echo "make audit          look the installed packages up among the known vulnerabilities (needs a network)"
 	@echo "make check          lint, format and types"
 	@echo "make format         put the code in house format"
 	@echo "make bench          measure the speed of training and deployment"
@@ -61,6 +63,22 @@ test-slow: $(READY)
 # Without vector instructions, and with the matrix products that Intel's library has for every processor.
 test-arithmetic: $(READY)
 	MKL_CBWR=COMPATIBLE ATEN_CPU_CAPABILITY=default $(BIN)/python -m pytest -m "conformance and not slow" -n $(WORKERS)
+
+# In environments of their own, which `make clean` removes.
+LOWEST := tests/model tests/sessions/test_campaign.py tests/cli/test_session.py tests/server/test_routes.py \
+	tests/integrations/test_gymnasium.py tests/integrations/test_optuna.py tests/plots tests/evaluation/test_bootstrap.py
+
+test-lowest:
+	$(PYTHON) -m venv .venv-lowest
+	.venv-lowest/bin/python -m pip install --quiet -c constraints.txt torch pytest pytest-xdist hypothesis httpx \
+		$$($(PYTHON) scripts/lowest_versions.py store server optuna gymnasium)
+	.venv-lowest/bin/python -m pip install --quiet --no-deps -e .
+	.venv-lowest/bin/python -m pytest -m "not slow" -n $(WORKERS) -W default $(LOWEST)
+
+audit: $(READY)
+	$(PYTHON) -m venv .venv-audit
+	.venv-audit/bin/python -m pip install --quiet pip-audit
+	.venv-audit/bin/pip-audit --path "$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')"
 
 check: $(READY)
 	$(BIN)/ruff check .
@@ -109,4 +127,4 @@ copper: $(READY)
 	set -e; for part in train "train --kinds distance --seed 1" measure baselines variations zoo trust; do $(BIN)/python scripts/copper.py $$part; done
 
 clean:
-	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv-lowest .venv-audit .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -236,6 +236,65 @@ def ledger(folder: Path) -> tuple[Figures, list[str]]:
     return {"codes": dict(codes), "kept": len(kept), "alpha_spent": spent}, faults
 
 
+def folders(folder: Path) -> tuple[Figures, list[str]]:
+    """Folders that name a program which lies beside them, and one that is named like a model of the zoo."""
+    from cicpe import zoo
+
+    (folder / "planted.py").write_text("open('ran', 'w').close()\n")
+    faults, tried = [], 0
+    for name in ("planted.py:Problem", f"{folder}/planted.py:Problem", "planted:Problem"):
+        for kind in ("binary-search-6d", "ackley-3d"):
+            model = folder / kind
+            shutil.rmtree(model, ignore_errors=True)
+            shutil.copytree(zoo.folder(kind), model)
+            config = json.loads((model / "config.json").read_text())
+            (model / "config.json").write_text(json.dumps(config | {"problem": name, "files": {}}))
+            commands = (
+                ["evaluate", f"./{kind}"],
+                ["session", "new", f"./{kind}"],
+                ["session", "new", kind],
+                ["certify", kind],
+            )
+            for words in commands:
+                asked = [sys.executable, "-m", "cicpe", *words, "--epsilon", "0.2", "--delta", "0.1"]
+                asked += [] if words[0] == "session" else ["--episodes", "2"]
+                own = {"CICPE_STORE": str(folder / "c.db"), "XDG_STATE_HOME": str(folder / "state")}
+                code = subprocess.run(
+                    asked, cwd=folder, env=os.environ | own, capture_output=True, timeout=300
+                ).returncode
+                tried += 1
+                faults += [] if code in (0, 1, 2) else [f"{words} ended with {code}"]
+                if (folder / "ran").exists():
+                    faults.append(f"{words} ran what a folder names as {name}")
+                    (folder / "ran").unlink()
+    return {"commands": tried}, faults
+
+
+def saves(folder: Path) -> tuple[Figures, list[str]]:
+    """120 kills of a process that saves one model over another: the folder is always one of the two."""
+    import cicpe
+
+    models = [cicpe.load(name) for name in ("binary-search-6d", "binary-search-8d")]
+    known, rng, found = {model.fingerprint for model in models}, random.Random(0), Counter[str]()
+    models[0].save(folder / "model")
+    for _ in range(120):
+        child = os.fork()
+        if child == 0:
+            while True:
+                for model in models:
+                    model.save(folder / "model")
+        time.sleep(rng.uniform(0.005, 0.1))
+        os.kill(child, 9)
+        os.waitpid(child, 0)
+        try:
+            found["whole" if cicpe.load(folder / "model").fingerprint in known else "another"] += 1
+        except CicpeError as error:
+            found[str(error)[:80]] += 1
+    models[0].save(folder / "model")
+    left = [path.name for path in (folder / "model").glob(".*")]
+    return {"kills": 120, "found": dict(found)}, [*(found.keys() - {"whole"}), *left]
+
+
 def holes(folder: Path) -> tuple[Figures, list[str]]:
     """Any one entry of a log deleted behind our back: reading it is an error, and the rest is still read."""
     faults = []
@@ -301,7 +360,7 @@ def _script(name: str, *words: str, faults: str = "faults") -> tuple[Figures, li
 
 ATTACKS: dict[str, Callable[[Path], tuple[Figures, list[str]]]] = {
     one.__name__: one
-    for one in (names, unseen, headers, half_open, silent, half_bodies, garbage, stranger, holes, passwords, ledger, fuzz)
+    for one in (names, unseen, headers, half_open, silent, half_bodies, garbage, stranger, holes, passwords, ledger, folders, saves, fuzz)
 } | {"kills": kills, "crowd": crowd}  # fmt: skip
 
 

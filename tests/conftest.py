@@ -1,5 +1,8 @@
 """Fixtures that several suites share."""
 
+import os
+from collections.abc import Iterator
+
 import pytest
 
 from cicpe.cli.main import main
@@ -23,6 +26,18 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Functions and dataclasses are checked as they are imported, and named tuples before the next test."""
     check_new_modules()
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _state_of_its_own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """What the command line remembers of its user is not what it remembers of whoever runs the tests."""
+    before = os.environ.get("XDG_STATE_HOME")
+    os.environ["XDG_STATE_HOME"] = str(tmp_path_factory.mktemp("state"))
+    yield
+    if before is None:
+        del os.environ["XDG_STATE_HOME"]
+    else:
+        os.environ["XDG_STATE_HOME"] = before
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ import pytest
 import cicpe
 
 ROOT = Path(cicpe.__file__).parent
-BASE = {"_version", "errors", "files", "trees", "config", "statistics", "plates"}
+BASE = {"_version", "errors", "files", "trees", "config", "statistics", "streams", "plates"}
 SIMULATOR = BASE | {"spaces", "gp", "data", "problems"}
 DECIDER = SIMULATOR | {"beliefs", "agents", "episodes"}
 MODEL = DECIDER | {"calibration", "training", "sessions", "zoo", "model"}
@@ -24,6 +24,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "statistics": {"errors"},
     "files": {"errors"},
     "trees": {"errors"},
+    "streams": {"errors"},
     "zoo": {"errors"},
     "plates": {"errors"},
     "spaces": BASE,

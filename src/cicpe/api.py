@@ -1,14 +1,13 @@
 """The library in a few functions: train, evaluate, recalibrate, fit an alarm."""
 
-import json
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, final
 
 import torch
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from cicpe.beliefs.base import Belief, BeliefConfig, FitRequest, FittedBelief
 from cicpe.beliefs.budget import CALIBRATION_SHARE, Budget
@@ -16,16 +15,14 @@ from cicpe.calibration.alarm_fit import fit_alarm as fit_alarm_to
 from cicpe.calibration.thresholds import FINE, SHORT_PILOT_EPISODES, CalibrationRequest, calibrate, pilot
 from cicpe.certification.certificate import LEDGER, append_certificate
 from cicpe.certification.checkpoints import CertificationTarget, CheckpointCertifier
-from cicpe.errors import InvalidInput, allowed_by
+from cicpe.errors import InvalidInput, allowed_by, meant
 from cicpe.evaluation.evaluate import Evaluation, evaluate_agent
 from cicpe.model import Description, Model
 from cicpe.problems import Problem, TaskBatch, make_problem, spec_of
 from cicpe.race import Race, chosen_before
+from cicpe.streams import seed_for, stream
 from cicpe.training.callbacks import TrainingCallback
 from cicpe.training.recipes import candidates, choose
-
-CALIBRATION_SEED = 1_000_003
-"""What is added to the seed of a run for the tasks of its calibration."""
 
 
 def train(
@@ -79,20 +76,31 @@ def train(
     problem = make_problem(problem) if isinstance(problem, str) else problem
     if minutes is None and updates is None:
         minutes = 5.0
+    if minutes is not None and updates is not None:
+        raise InvalidInput("updates", updates, "left out with minutes: a run ends after one or after the other")
+    budget = Budget(minutes, updates)
     wanted = problem.default_epsilon if epsilon is None else epsilon
     folder = None if out is None else Path(out)
     spec = spec_of(problem)
     if folder is not None:
-        _check_options(dict(spec.options))
+        spec.check_options()
     if resume and recipe is None:
         recipe = chosen_before(folder)
-    identity = {"problem": spec.name, "options": dict(spec.options), "seed": seed, "updates": updates}
+    identity = {"problem": spec.name, "options": spec.plain_options, "seed": seed, "updates": updates}
+    identity |= {} if spec.source is None else {"problem_source": spec.source}
     request = FitRequest(
-        problem, Budget(minutes, updates), seed, callback, folder, resume, checkpoint_seconds, identity
+        problem, budget, seed_for(seed, "training"), callback, folder, resume, checkpoint_seconds, identity
     )
     as_asked = (recipe, actor, updates, certify_every, settings)
     if minutes is not None and all(wish is None for wish in as_asked):
-        race = Race(problem, request, lambda config: _configured(config, wanted, None), callback, began)
+        race = Race(
+            problem,
+            request,
+            lambda config: _configured(config, wanted, None),
+            callback,
+            began,
+            seed_for(seed, "race"),
+        )
         winner, fitted = race.run(candidates(problem))
         run = _Run(problem, fitted.config, winner.recipe, seed, calibration_episodes)
         return _calibrated(run, fitted, minutes, began, callback, folder)
@@ -100,14 +108,14 @@ def train(
     config = _configured(choice.config, wanted, settings)
     callback.on_choice(choice.reasons)
     run = _Run(problem, config, choice.recipe, seed, calibration_episodes)
-    certifier = _certifier(run, request.budget, certify_every, certify_at, folder, callback)
+    certifier = _certifier(run, budget, certify_every, certify_at, folder, callback)
     request = replace(request, identity=identity | {"config": config.model_dump(mode="json")})
     if certifier is not None:
         begin = certifier.resume if resume else lambda progress: certifier.start()
         request = replace(request, on_start=begin, on_checkpoint=_tests(certifier, run))
     fitted = config.fit(request)
     if certifier is not None and certifier.best is not None:
-        model, certificate = certifier.best
+        model, certificate = replace(certifier.best[0], family=problem), certifier.best[1]
         if folder is not None:
             model.save(folder)
             append_certificate(folder / LEDGER, certificate)
@@ -155,7 +163,7 @@ class _Run:
     ) -> Model:
         """Calibrates what training gave, and describes it."""
         problem, spec, began = self.problem, spec_of(self.problem), time.perf_counter()
-        config, seed = fitted.config, self.seed + CALIBRATION_SEED
+        config, seed = fitted.config, self.seed
         belief = fitted.belief
         if config.calibration.shortens and seconds is not None:
             belief = _shortened(belief, problem, config.epsilon[0], seconds, seed)
@@ -164,10 +172,11 @@ class _Run:
             config.epsilon, config.calibration, episodes, seed, seconds=seconds, on_progress=on_progress
         )
         calibration = calibrate(belief, problem, request)
-        context = TaskBatch.draw(problem, 4096, torch.Generator().manual_seed(self.seed)).context
+        context = TaskBatch.draw(problem, 4096, stream(self.seed, "context")).context
         description = Description(
             problem=spec.name,
-            problem_options=dict(spec.options),
+            problem_options=spec.plain_options,
+            problem_source=spec.source,
             query_space=problem.query_space.to_json(),
             answer_space=problem.answer_space.to_json(),
             observation_dim=problem.observation_dim,
@@ -188,7 +197,7 @@ class _Run:
 
 def _shortened(belief: Belief, problem: Problem, epsilon: float, seconds: float, seed: int) -> Belief:
     """The same belief, with a shorter horizon where the time is short and the last queries are worth nothing."""
-    estimate = pilot(belief, problem, epsilon, SHORT_PILOT_EPISODES, seed + 4)
+    estimate = pilot(belief, problem, epsilon, SHORT_PILOT_EPISODES, seed_for(seed, "calibration", "horizon"))
     if seconds > FINE * estimate.seconds_per_episode:
         return belief
     return belief.with_horizon(estimate.queries)
@@ -239,9 +248,25 @@ def _configured(
         fault = error.errors()[0]
         field, value = ("settings", changes) if not fault["loc"] else (".".join(map(str, fault["loc"])), fault["input"])
         allowed = allowed_by(fault["msg"])
-        if fault["type"] == "extra_forbidden" and len(fault["loc"]) == 1:
-            allowed = f"a setting of this recipe ({', '.join(type(config).model_fields)}), or another recipe"
+        if fault["type"] == "extra_forbidden":
+            allowed = _settings_there(config, [str(part) for part in fault["loc"]]) or allowed
         raise InvalidInput(field, value, allowed) from None
+
+
+def _settings_there(config: BeliefConfig, path: Sequence[str]) -> str | None:
+    """What there is in the place of a setting that there is not, in words; None where that is not known."""
+    part: Any = config
+    for name in path[:-1]:
+        # A part that comes in kinds is named with its kind: memory.gru.hidden.
+        if name != getattr(part, "kind", None):
+            part = getattr(part, name, None)
+    if not isinstance(part, BaseModel):
+        return None
+    known = list(type(part).model_fields)
+    there = f"a setting of this recipe ({', '.join(known)}), or another recipe"
+    if len(path) > 1:
+        there = f"a setting of {'.'.join(path[:-1])}: {', '.join(known)}"
+    return there + meant(path[-1], known)
 
 
 def _merged(old: Any, new: Any) -> Any:
@@ -249,15 +274,6 @@ def _merged(old: Any, new: Any) -> Any:
     if not (isinstance(old, dict) and isinstance(new, dict)) or new.get("kind", old.get("kind")) != old.get("kind"):
         return new
     return old | {name: _merged(old.get(name), value) for name, value in new.items()}
-
-
-def _check_options(options: dict[str, Any]) -> None:
-    """Refuses, before training rather than after it, options that a model's folder cannot say."""
-    for name, value in options.items():
-        try:
-            json.dumps(value, allow_nan=False)
-        except (TypeError, ValueError) as error:
-            raise InvalidInput(name, value, f"numbers, text and lists, to be saved as JSON ({error})") from None
 
 
 def recalibrate(model: Model, *, episodes: int = 32768, seed: int = 1, minutes: float | None = None) -> Model:
@@ -274,7 +290,9 @@ def recalibrate(model: Model, *, episodes: int = 32768, seed: int = 1, minutes: 
     """
     config = model.description.training
     seconds = None if minutes is None else 60 * minutes
-    request = CalibrationRequest(config.epsilon, config.calibration, episodes, seed, seconds=seconds)
+    request = CalibrationRequest(
+        config.epsilon, config.calibration, episodes, seed, purpose="recalibration", seconds=seconds
+    )
     calibration = calibrate(model.belief, model.problem, request)
     # An alarm knows the prior's histories as the old spread of queries makes them.
     alarm = model.alarm if calibration.query_spread == model.calibration.query_spread else None

@@ -4,6 +4,23 @@ Every one says what was wrong, with which value, and what is allowed. The comman
 message and exits with 2; it never shows a traceback for these.
 """
 
+import difflib
+from collections.abc import Iterable
+
+
+def meant(value: object, known: Iterable[str]) -> str:
+    """What was probably meant by a name that is not known.
+
+    Args:
+        value: What was typed.
+        known: The names that there are.
+
+    Returns:
+        "; did you mean a or b?", or nothing where no name is like it.
+    """
+    close = difflib.get_close_matches(str(value), list(known), n=2, cutoff=0.7)
+    return f"; did you mean {' or '.join(close)}?" if close else ""
+
 
 def refusal(field: str, value: object, allowed: str) -> str:
     """The sentence that refuses a value.
@@ -49,6 +66,15 @@ class InvalidInput(CicpeError, ValueError):
         self.field = field
         self.value = value
         self.allowed = allowed
+
+
+class UnknownProblem(InvalidInput):
+    """A model's problem is a program of someone's own, and nobody has said where it is."""
+
+    def __init__(self, value: object, allowed: str, place: str) -> None:
+        super().__init__("problem", value, allowed)
+        self.place = place
+        """What to name, as far as the model knows."""
 
 
 class ProblemError(CicpeError):

@@ -37,6 +37,12 @@ def write_json(path: Path, value: Any) -> None:
     write_atomic(path, (json.dumps(value, indent=1, allow_nan=False) + "\n").encode())
 
 
+def state_folder() -> Path:
+    """Where this user's programs remember things between runs; it need not exist."""
+    home = os.environ.get("XDG_STATE_HOME") or "~/.local/state"
+    return Path(home).expanduser() / "cicpe"
+
+
 def sync_folder(folder: Path) -> None:
     """Flushes the names in a folder to the disk."""
     descriptor = os.open(folder, os.O_RDONLY)

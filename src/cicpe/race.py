@@ -43,8 +43,6 @@ AHEAD = 0.85
 """By how much a network has to be ahead: a computed belief can be gone on with, and does not forget."""
 CERTAIN = 0.96
 """Confidence at which a scored episode need not be played on."""
-SEED = 77_003
-"""What is added to the seed of a run for the tasks of its race."""
 
 
 class Score(NamedTuple):
@@ -89,6 +87,8 @@ class Race:
     """Puts the wanted epsilon into a configuration."""
     callback: TrainingCallback
     began: float
+    seed: int
+    """Seeds the held-out tasks."""
 
     @property
     def seconds(self) -> float:
@@ -149,7 +149,7 @@ class Race:
     def _scored(self, recipe: str, belief: Belief, epsilon: tuple[float, float], began: float) -> Score:
         middle = (epsilon[0] * epsilon[1]) ** 0.5
         belief = belief.with_horizon(min(belief.horizon, LONGEST))
-        table = played(belief, self.problem, middle, min(SCORING * self.seconds, 0.3 * self.left), self.request.seed)
+        table = played(belief, self.problem, middle, min(SCORING * self.seconds, 0.3 * self.left), self.seed)
         queries, accuracy = needed(table, middle, self.problem.horizon)
         seconds = time.perf_counter() - began
         return Score(recipe, queries, accuracy, belief.horizon, table.loss.shape[1], seconds)
@@ -208,7 +208,7 @@ def played(belief: Belief, problem: Problem, epsilon: float, seconds: float, see
     Returns:
         What the belief would have done at every prefix.
     """
-    rng, began = torch.Generator().manual_seed(seed + SEED), time.perf_counter()
+    rng, began = torch.Generator().manual_seed(seed), time.perf_counter()
     parts: list[EpisodeTable] = []
     settings = RecordSettings((epsilon,), certain=CERTAIN)
     while sum(part.loss.shape[1] for part in parts) < EPISODES:

@@ -213,7 +213,8 @@ def test_calibration_keeps_the_minimum_time_of_the_bellman_rule(network: Network
 
 def by_context(network: Network, problem: Problem, episodes: int) -> tuple[ContextGrid, list[EpisodeTable]]:
     belief = NetworkBelief(network, Thompson(problem.query_space), horizon=1)
-    return thresholds._by_context(thresholds.CalibrationRun(belief, problem, RecordSettings((0.5,))), episodes, 0, 5)
+    run, request = thresholds.CalibrationRun(belief, problem, RecordSettings((0.5,))), CalibrationRequest((0.5, 0.5))
+    return thresholds._by_context(run, episodes, request, "episodes", 5)
 
 
 def test_a_range_of_noise_is_calibrated_level_by_level(network: Network) -> None:

@@ -51,9 +51,12 @@ class CoinModel:
 
     p: float
     sha256: str = "a" * 64
+    fingerprint: str = "f" * 64
     calibration: Thresholds = field(default_factory=Thresholds)
     problem = Revealed()
-    description = SimpleNamespace(problem="revealed", problem_options={"dim": 1, "pair": (1, 2)}, context_names=())
+    description = SimpleNamespace(
+        problem="revealed", problem_options={"dim": 1, "pair": (1, 2)}, problem_source=None, context_names=()
+    )
 
     def agent(self, epsilon: float, delta: float, stop: str = "confidence") -> ProfileAgent:
         return ProfileAgent(constant(self.p))
@@ -173,6 +176,18 @@ def test_the_same_test_is_repeatable_and_another_is_fresh() -> None:
         certify(CoinModel(0.95, sha256="b" * 64), **ASK).stream_seed,
     }
     assert len(seeds) == 4
+
+
+def test_a_certificate_speaks_for_one_fingerprint() -> None:
+    model = CoinModel(0.97)
+    found = certify(model, **ASK)
+    about = (model.sha256, calibration_sha256(model))
+    assert found.fingerprint == model.fingerprint
+    found.check(*about, model.fingerprint)
+    with pytest.raises(ModelError, match="config, alarm or problem have changed since; certify it again"):
+        found.check(*about, "e" * 64)
+    older = Certificate.model_validate(found.model_dump(exclude={"fingerprint", "problem_source"}))
+    older.check(*about, "e" * 64)  # of a version that knew of no fingerprint
 
 
 def test_the_hash_of_a_problem_is_stable_and_tells_problems_apart() -> None:

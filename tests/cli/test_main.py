@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import os
 import re
 import resource
 import shutil
@@ -347,6 +348,46 @@ def test_a_damaged_model_is_refused(run: Run, folder: Path, tmp_path: Path, file
         case "missing":
             path.unlink()
     assert_refused(run("evaluate", broken, "--epsilon", 0.9, "--delta", 0.4), file)
+
+
+@pytest.mark.parametrize(
+    ("words", "suggested"),
+    [
+        (["train", "binary-serch", "--out", "x"], "did you mean binary-search?"),
+        (["evaluate", "binary-search-6", "--epsilon", 0.2, "--delta", 0.1], "did you mean binary-search-6d"),
+        (["zoo", "show", "best-arm5d"], "did you mean best-arm-5d"),
+    ],
+)
+def test_what_was_probably_meant_is_said(run: Run, words: list[object], suggested: str) -> None:
+    assert_refused(run(*words), suggested)
+
+
+def test_a_model_is_shown_as_json(run: Run) -> None:
+    shown = run("zoo", "show", "binary-search-6d", "--json").json
+    assert (shown["name"], shown["problem"], shown["options"]["dim"]) == ("binary-search-6d", "binary-search", 6)
+    assert shown["card"].startswith("# binary-search")
+
+
+def test_as_many_updates_are_made_as_were_asked_for(run: Run, tmp_path: Path) -> None:
+    for recipe in ("fast", "paper"):
+        asked = ["--dim", 1, "--epsilon", 0.9, "--updates", 5, "--calibration-episodes", 128, "--recipe", recipe]
+        assert run("train", "binary-search", *asked, "--out", tmp_path / recipe, "--json").json["updates"] == 5
+
+
+def test_a_training_that_ends_with_nothing_reliable_exits_with_1(run: Run, tmp_path: Path) -> None:
+    asked = ["--dim", 6, "--epsilon", 0.01, "--updates", 1, "--calibration-episodes", 128, "--out", tmp_path / "m"]
+    done = run("train", "binary-search", *asked)
+    assert (done.code, "not reliable at any" in done.out) == (1, True)
+    done = run("train", "binary-search", *asked, "--overwrite", "--json")
+    assert (done.code, done.json["reliable"]) == (1, False)
+    assert cicpe.load(tmp_path / "m").description.updates == 1
+
+
+def test_a_shell_completes_commands_and_models() -> None:
+    asked = {"_CICPE_COMPLETE": "complete_bash", "COMP_CWORD": "2", "COMP_WORDS": "cicpe evaluate best"}
+    command = [sys.executable, "-c", "import sys; from cicpe.cli.main import main; sys.exit(main())"]
+    done = subprocess.run(command, env=os.environ | asked, capture_output=True, text=True, check=False)
+    assert done.stdout.split() == ["best-arm-10d", "best-arm-15d", "best-arm-5d"]
 
 
 # --- a family of one's own --------------------------------------------------------------------------

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from cicpe import zoo
 from cicpe.cli.session_view import gauge, strip
-from commands import Run
+from commands import Run, assert_refused
 
 NEW = ["session", "new", "binary-search-6d", "--epsilon", "0.2", "--delta", "0.1"]
 
@@ -260,9 +261,16 @@ def test_bad_input_is_one_line_and_changes_nothing(session: Run, words: list[str
     assert session("list", "--json").out == before
 
 
-def test_a_model_that_changed_is_refused(run: Run, home: Path) -> None:
-    from cicpe import zoo
+def test_the_noise_that_is_taken_is_shown(run: Run) -> None:
+    begun = run(*NEW, "--name", "quiet")
+    assert "noise is taken to be 0.1" in begun.err
+    assert ", noise 0.1" in run("session", "status").out
+    named = run(*NEW, "--name", "loud", "--noise", "0.05")
+    assert "taken to be" not in named.err
+    assert ", noise 0.05" in run("session", "status").out
 
+
+def test_a_model_that_changed_is_refused(run: Run, home: Path) -> None:
     folder = home / "model"
     shutil.copytree(zoo.folder("binary-search-6d"), folder)
     assert run("session", "new", folder, "--epsilon", 0.2, "--delta", 0.1).code == 0
@@ -272,6 +280,22 @@ def test_a_model_that_changed_is_refused(run: Run, home: Path) -> None:
     changed = run("session", "tell", *"111111")
     assert changed.code == 2
     assert "sha256" in changed.err
+
+
+def test_an_edited_config_stops_a_campaign_until_it_is_adopted(run: Run, home: Path) -> None:
+    folder = home / "model"
+    shutil.copytree(zoo.folder("binary-search-6d"), folder)
+    assert run("session", "new", folder, "--epsilon", "0.2", "--delta", "0.1", "--name", "titan").code == 0
+    config = json.loads((folder / "config.json").read_text())
+    config["default_context"] = [0.05]
+    del config["files"]["config.json"]
+    (folder / "config.json").write_text(json.dumps(config))
+    refused = run("session", "status")
+    assert_refused(refused, "put the first one back", "cicpe session adopt -c titan")
+    adopted = run("session", "adopt", "-c", "titan", "--json")
+    assert (adopted.code, adopted.json["campaign"]) == (0, "titan-2")
+    assert run("session", "status", "-c", "titan-2").code == 0
+    assert run("session", "status", "-c", "titan").code == 2
 
 
 def test_what_was_seen_is_shown_without_the_model(session: Run, home: Path) -> None:

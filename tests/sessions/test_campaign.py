@@ -433,6 +433,26 @@ def test_another_model_is_refused(store: Store) -> None:
         Campaign.open(store, "lab", lambda reference: Tiny("cd" * 32))
 
 
+def test_a_campaign_of_an_earlier_version_knows_its_model_by_the_earlier_fingerprint(store: Store) -> None:
+    begin(store)
+    model = Tiny("cd" * 32)
+    model.earlier_fingerprint = "ab" * 32  # type: ignore[attr-defined]
+    assert Campaign.open(store, "lab", lambda reference: model).record.name == "lab"
+
+
+def test_a_changed_model_is_gone_on_with_knowingly_in_a_campaign_of_its_own(store: Store) -> None:
+    first, changed = begin(store), Tiny("cd" * 32)
+    first.tell([1.0, 1.0])
+    with pytest.raises(ModelError, match="cicpe session adopt -c lab"):
+        Campaign.open(store, "lab", lambda reference: changed)
+    adopted = Campaign.adopt(store, "lab", changed, "tiny", "lab-2")
+    assert (adopted.record.name, adopted.record.model_sha256) == ("lab-2", "cd" * 32)
+    assert adopted.session.log == first.session.log
+    adopted.tell([0.5, 0.5])
+    again = Campaign.open(store, "lab-2", lambda reference: changed)
+    assert (len(again.session.log), len(reopen(store).session.log)) == (2, 1)
+
+
 def test_two_people_at_one_campaign_get_a_conflict_and_not_a_mix(store: Store) -> None:
     one, two = begin(store), reopen(store)
     one.tell([1.0, 1.0])

@@ -40,7 +40,7 @@ def untrained(problem: Problem, config: TrainingConfig) -> Network:
 def test_one_look_is_enough_where_the_target_is_seen() -> None:
     problem = Seen()
     settings = {"horizon": 3, "adapt_horizon": False}
-    model = cicpe.train(problem, updates=150, epsilon=(0.05, 0.1), calibration_episodes=1000, settings=settings)
+    model = cicpe.train(problem, updates=200, epsilon=(0.05, 0.1), calibration_episodes=1000, settings=settings)
     assert success_after(model.belief.network, problem, 1, epsilon=0.1) >= 0.95
     # Before the first look nothing is known, and an untrained network does not know more after it.
     assert success_after(untrained(problem, model.description.training), problem, 1, epsilon=0.1) < 0.5

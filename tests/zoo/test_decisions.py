@@ -17,6 +17,7 @@ from torch import Generator, Tensor
 
 import cicpe
 from cicpe import zoo
+from cicpe.evaluation.evaluate import evaluate_with
 
 RECORDED: dict[str, dict[str, Any]] = json.loads((Path(__file__).parent / "decisions.json").read_text())
 PARTICLES = {"ackley-3d", "ackley-4d", "ackley-5d"}
@@ -49,9 +50,10 @@ class Bumps(cicpe.Problem):
 
 
 def played(name: str) -> Any:
-    asked = {key: RECORDED[name][key] for key in ("epsilon", "delta", "seed")}
-    other = Bumps() if name in FUNCTIONS else None
-    return cicpe.evaluate(cicpe.load(name), episodes=200, problem=other, **asked)
+    model, (epsilon, delta, seed) = cicpe.load(name), (RECORDED[name][key] for key in ("epsilon", "delta", "seed"))
+    problem = Bumps() if name in FUNCTIONS else model.problem
+    # The tasks of the recording, which was made before seeds had names (``cicpe.streams``).
+    return evaluate_with(model.agent(epsilon, delta), problem, epsilon, 200, torch.Generator().manual_seed(seed))
 
 
 def test_every_model_was_recorded() -> None:

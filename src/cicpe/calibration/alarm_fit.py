@@ -21,6 +21,7 @@ from cicpe.plates import only_query
 from cicpe.problems import Problem, TaskBatch
 from cicpe.problems.context import ContextGrid
 from cicpe.problems.shifted import shift_ranges
+from cicpe.streams import seed_for, stream
 
 N_CONTEXT_KNOTS = 5
 NUMBERS = 2e7
@@ -43,7 +44,7 @@ class Fit(NamedTuple):
 
     def rng(self, part: int) -> Generator:
         """Every part has tasks of its own."""
-        return torch.Generator().manual_seed(self.seed + 7919 * part)
+        return stream(self.seed, "alarm", part)
 
     def steps(self, problem: Problem, episodes: int, rng: Generator) -> Iterator[Step[Assessment]]:
         """Fresh episodes to the horizon, a step per query."""
@@ -93,7 +94,7 @@ def fit_alarm(
         seed=seed,
     )
     with torch.random.fork_rng():
-        torch.manual_seed(seed)
+        torch.manual_seed(seed_for(seed, "alarm", "head"))
         tables = AlarmTables(config)
     alarm = Alarm(config, tables, belief.predictor(tables.head))
     if tables.head is not None:

@@ -25,6 +25,7 @@ from cicpe.episodes.table import EpisodeTable, RecordSettings, tabulate
 from cicpe.problems import Problem, TaskBatch
 from cicpe.problems.context import ContextGrid, knots_per_context, rank_groups
 from cicpe.statistics import clopper_pearson, log_grid
+from cicpe.streams import seed_for
 
 DELTAS = (0.01, 0.02, 0.03, 0.05, 0.07, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4)
 PILOT_EPISODES = 512
@@ -136,12 +137,18 @@ class CalibrationRequest:
     episodes: int | None = None
     """Held-out episodes, at most; as many as the plan says where not given."""
     seed: int = 1
+    purpose: str = "calibration"
+    """Whose stream the episodes are drawn from, by its name in ``cicpe.streams``."""
     alpha: float = 0.05
     """Level of each test."""
     seconds: float | None = None
     """A limit: as many of the episodes are played as fit."""
     on_progress: Callable[[float], None] = lambda share: None
     """Told from time to time what share of the episodes is played."""
+
+    def seed_of(self, part: str) -> int:
+        """The seed of one part of the calibration."""
+        return seed_for(self.seed, self.purpose, part)
 
     @property
     def most_episodes(self) -> int:
@@ -169,7 +176,7 @@ def calibrate(belief: Belief, problem: Problem, request: CalibrationRequest) -> 
     # A belief that may be slow is played a few episodes at a time, so that a limit is kept.
     chunk = SHORT_PILOT_EPISODES if plan.hasty is not None and request.seconds is not None else plan.chunk
     run = CalibrationRun(belief, problem, settings, chunk)
-    run = replace(run, settings=replace(settings, query_spread=_best_spread(run, plan, request.seed + 1)))
+    run = replace(run, settings=replace(settings, query_spread=_best_spread(run, plan, request.seed_of("spread"))))
     rules = rules_for(belief.cost_rule)
     costly = tuple(rule for rule in rules if rule.uses_cost and plan.costs is not None)
     episodes = _affordable(run, request, began) if costly else request.most_episodes
@@ -177,13 +184,13 @@ def calibrate(belief: Belief, problem: Problem, request: CalibrationRequest) -> 
     # Where nothing has to be known beforehand, episodes are played until the time is up.
     deadline = None if costly or request.seconds is None else began + request.seconds
     run = replace(run, on_played=_counted(episodes + for_costs, request.on_progress, deadline), deadline=deadline)
-    grid, tables = _by_context(run, episodes, request.seed, plan.n_context_knots, plan.min_share)
+    grid, tables = _by_context(run, episodes, request, "episodes", plan.n_context_knots)
     episodes = sum(table.loss.shape[1] for table in tables)
     free = [rule for rule in rules if not rule.uses_cost]
     chosen = {rule.name: _table(rule, tables, epsilons, request.alpha, plan) for rule in free}
     if costly:
         valued = replace(run, settings=replace(run.settings, rules=costly))
-        _, tables_for_costs = _by_context(valued, for_costs, request.seed + 2, plan.n_context_knots, 1.0)
+        _, tables_for_costs = _by_context(valued, for_costs, request, "costs", plan.n_context_knots)
         chosen |= {rule.name: _table(rule, tables_for_costs, epsilons, request.alpha, plan) for rule in costly}
     return Calibration(
         episodes=episodes,
@@ -220,7 +227,7 @@ def _affordable(run: CalibrationRun, request: CalibrationRequest, began: float) 
     if request.seconds is None:
         return episodes
     start, tried = time.perf_counter(), min(PILOT_EPISODES, run.chunk)
-    run.play(tried, request.seed + 3)
+    run.play(tried, request.seed_of("pilot"))
     each = COST_TIME * (time.perf_counter() - start) / tried
     affordable = int((request.seconds - (time.perf_counter() - began)) / each)
     return min(episodes, max(int(plan.min_share * episodes), affordable))
@@ -322,7 +329,7 @@ def _best_spread(run: CalibrationRun, plan: CalibrationPlan, seed: int, episodes
 
 
 def _by_context(
-    run: CalibrationRun, episodes: int, seed: int, n_knots: int, min_share: float = 0.0
+    run: CalibrationRun, episodes: int, request: CalibrationRequest, part: str, n_knots: int
 ) -> tuple[ContextGrid, list[EpisodeTable]]:
     """Held-out episodes at several contexts: accuracy has to hold at each, not on average.
 
@@ -332,8 +339,8 @@ def _by_context(
     grid = problem.context_grid(n_knots)
     if grid is not None:
         each = max(1, episodes // len(grid))
-        places = [(problem.at_context(point), seed + 10 * i) for i, point in enumerate(grid.points)]
-        return grid, run.play_all(each, places, min_share)
-    (table,) = run.play_all(episodes, [(problem, seed)], min_share)
+        places = [(problem.at_context(point), request.seed_of(f"{part} {i}")) for i, point in enumerate(grid.points)]
+        return grid, run.play_all(each, places, request.plan.min_share)
+    (table,) = run.play_all(episodes, [(problem, request.seed_of(part))], request.plan.min_share)
     grid, groups = rank_groups(table.context, knots_per_context(n_knots, table.context.shape[-1]))
     return grid, [table.select(rows) for rows in groups]

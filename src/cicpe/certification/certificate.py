@@ -22,6 +22,7 @@ from cicpe.config import Config
 from cicpe.errors import InvalidInput, ModelError
 from cicpe.files import locked, write_json
 from cicpe.problems import Problem, spec_of
+from cicpe.problems.source import source_of
 
 LEDGER = "certificate.json"
 ALPHA_LIMIT = 0.2
@@ -55,6 +56,10 @@ class Certificate(Config):
     """Of the stop thresholds: other thresholds make another agent."""
     problem_sha256: str
     """Of the family's definition: class, options, spaces, context and source code."""
+    problem_source: str | None = None
+    """Of the program of a family that is not registered, as the model names it."""
+    fingerprint: str | None = None
+    """Of everything that decides: config, weights, thresholds, alarm, problem. None in certificates of old versions."""
     seed: int
     """As the user gave it."""
     stream_seed: int
@@ -89,17 +94,24 @@ class Certificate(Config):
             raise ValueError("alpha_spent: needs at least alpha")
         return self
 
-    def speaks_for(self, model_sha256: str, calibration_sha256: str) -> bool:
-        """Whether it is about these weights and thresholds."""
-        return (self.model_sha256, self.calibration_sha256) == (model_sha256, calibration_sha256)
+    def speaks_for(self, model_sha256: str, calibration_sha256: str, fingerprint: str | None = None) -> bool:
+        """Whether it is about these weights and thresholds, and about the model of this fingerprint."""
+        if (self.model_sha256, self.calibration_sha256) != (model_sha256, calibration_sha256):
+            return False
+        return None in (fingerprint, self.fingerprint) or fingerprint == self.fingerprint
 
-    def check(self, model_sha256: str, calibration_sha256: str) -> None:
+    def check(self, model_sha256: str, calibration_sha256: str, fingerprint: str | None = None) -> None:
         """Refuses a certificate that is about another model."""
         if not self.speaks_for(model_sha256, calibration_sha256):
             raise ModelError(
                 f"this certificate is for weights {self.model_sha256[:12]} with thresholds "
                 f"{self.calibration_sha256[:12]}, not for {model_sha256[:12]} with {calibration_sha256[:12]}; "
                 "it says nothing about this model: certify it again"
+            )
+        if not self.speaks_for(model_sha256, calibration_sha256, fingerprint):
+            raise ModelError(
+                f"this certificate is for the model of fingerprint {str(self.fingerprint)[:12]}, not for "
+                f"{str(fingerprint)[:12]}: its config, alarm or problem have changed since; certify it again"
             )
 
 
@@ -192,7 +204,7 @@ def problem_sha256(problem: Problem) -> str:
     """A hash of a family's definition: its class, options, spaces and context, and its module's source, if any."""
     cls = type(problem)
     try:
-        source = inspect.getsource(inspect.getmodule(cls) or cls)
+        source = source_of(cls) or inspect.getsource(inspect.getmodule(cls) or cls)
     except (OSError, TypeError):
         source = None
     definition = {

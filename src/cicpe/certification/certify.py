@@ -165,6 +165,8 @@ def certify(
         model_sha256=weights,
         calibration_sha256=thresholds,
         problem_sha256=problem_sha256(family),
+        problem_source=about.problem_source,
+        fingerprint=model.fingerprint,
         seed=seed,
         stream_seed=fresh,
         episodes=episodes,

@@ -5,10 +5,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from cicpe import zoo
 from cicpe.cli import options
 from cicpe.cli.arguments import whole
 from cicpe.cli.output import amount, note, plain_table, print_json, print_table, say
-from cicpe.cli.tasks import tasks_of
+from cicpe.cli.tasks import load_model, tasks_of
 from cicpe.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -24,7 +25,8 @@ def alarm(
     stop: options.Stop = "confidence",
     episodes: Annotated[int, typer.Option(parser=whole, metavar="N", help="Fresh tasks in every world.")] = 500,
     random_seed: options.Seed = 0,
-    problem: options.MovedProblem = None,
+    problem: options.OwnProblem = None,
+    changed_problem: options.ChangedProblem = False,
     option: options.OtherTasks = None,
     save: Annotated[bool, typer.Option("--save", help="Fit the model's alarm anew and keep it in MODEL.")] = False,
     as_json: options.Json = False,
@@ -38,14 +40,11 @@ def alarm(
       cicpe alarm gp-max-1d --epsilon 0.2 --delta 0.1
       cicpe alarm runs/mine --epsilon 0.2 --delta 0.1 --save
     """
-    import torch
-
     import cicpe
     from cicpe.evaluation.alarm_study import alarm_study
 
-    torch.set_num_threads(1)
-    trained = cicpe.load(model)
-    if save and not Path(model).is_dir():
+    trained = load_model(model, problem, changed_problem)
+    if save and model in zoo.names():
         raise InvalidInput("save", model, "a model's folder: models of the zoo are read-only")
     played = tasks_of(trained, problem, option, noise, context)
     tasks = played.problem
@@ -53,7 +52,7 @@ def alarm(
         note("Fitting an alarm.")
         trained = cicpe.fit_alarm(trained)
     if save:
-        trained.save(model)
+        trained.save(Path(model))
     agent = trained.agent(epsilon, delta, stop)
     rows = alarm_study(agent, trained.unstopped(epsilon), tasks, epsilon, delta, episodes, random_seed)
     about = {

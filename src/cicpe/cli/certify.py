@@ -11,7 +11,7 @@ from cicpe import zoo
 from cicpe.cli import options
 from cicpe.cli.arguments import number, whole
 from cicpe.cli.output import note, print_json, say
-from cicpe.cli.tasks import tasks_of
+from cicpe.cli.tasks import load_model, tasks_of
 
 if TYPE_CHECKING:
     from cicpe.certification.certificate import Certificate
@@ -31,7 +31,8 @@ def certify(
     episodes: Annotated[int, typer.Option(parser=whole, metavar="N", help="Fresh tasks to play at most.")] = 20_000,
     random_seed: options.Seed = 0,
     stop: options.Stop = "confidence",
-    problem: options.MovedProblem = None,
+    problem: options.OwnProblem = None,
+    changed_problem: options.ChangedProblem = False,
     option: options.OtherTasks = None,
     out: Annotated[
         Path | None,
@@ -51,16 +52,13 @@ def certify(
       cicpe certify binary-search-6d --epsilon 0.2 --delta 0.1 --noise 0.05 --out certificates.json
       cicpe certify runs/copper --epsilon 0.2 --delta 0.1 --option regions=held-out
     """
-    import torch
-
-    import cicpe
     from cicpe.certification.certificate import LEDGER, open_ledger, read_ledger
     from cicpe.certification.certify import certify as certified
+    from cicpe.model.model import model_folder
 
-    torch.set_num_threads(1)
-    trained = cicpe.load(model)
-    shipped = not Path(model).is_dir()
-    own = (zoo.folder(model) if shipped else Path(model)) / LEDGER
+    trained = load_model(model, problem, changed_problem)
+    shipped = model in zoo.names()
+    own = model_folder(model) / LEDGER
     place = out or (None if shipped else own)
     played = tasks_of(trained, problem, option, noise, context)
     # From reading to adding, nobody else tests: two at once would both spend what is left for one.

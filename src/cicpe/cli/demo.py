@@ -135,9 +135,10 @@ def _live(model: "Model", figure: Path, seed: int) -> None:
     import torch
 
     from cicpe.problems import TaskBatch
+    from cicpe.streams import stream
 
     epsilon, noise = CELLS[0]
-    rng = torch.Generator().manual_seed(seed)
+    rng = stream(seed, "examples")
     tasks = TaskBatch.draw(model.problem.with_context(noise=noise), 1, rng)
     try:
         session = model.session(epsilon, DELTA, seed=seed, noise=noise)

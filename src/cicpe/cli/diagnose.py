@@ -7,7 +7,7 @@ import typer
 from cicpe.cli import options
 from cicpe.cli.arguments import whole
 from cicpe.cli.output import plain_table, print_json, print_table
-from cicpe.cli.tasks import tasks_of
+from cicpe.cli.tasks import load_model, tasks_of
 
 if TYPE_CHECKING:
     from cicpe.evaluation.diagnose import Diagnosis
@@ -26,7 +26,8 @@ def diagnose(
     stop: options.Stop = "confidence",
     episodes: Annotated[int, typer.Option(parser=whole, metavar="N", help="Fresh tasks to play.")] = 4000,
     random_seed: options.Seed = 0,
-    problem: options.MovedProblem = None,
+    problem: options.OwnProblem = None,
+    changed_problem: options.ChangedProblem = False,
     option: options.OtherTasks = None,
     as_json: options.Json = False,
 ) -> None:
@@ -41,13 +42,9 @@ def diagnose(
       cicpe diagnose gp-max-1d --epsilon 0.2 --delta 0.1
       cicpe diagnose runs/copper --epsilon 0.2 --delta 0.1 --option regions=held-out
     """
-    import torch
-
-    import cicpe
     from cicpe.evaluation.diagnose import diagnose as measure
 
-    torch.set_num_threads(1)
-    trained = cicpe.load(model)
+    trained = load_model(model, problem, changed_problem)
     played = tasks_of(trained, problem, option, noise, context)
     tasks = played.problem
     found = measure(trained.agent(epsilon, delta, stop), tasks, episodes, random_seed)

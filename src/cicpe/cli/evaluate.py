@@ -7,7 +7,7 @@ import typer
 from cicpe.cli import options
 from cicpe.cli.arguments import whole
 from cicpe.cli.output import amount, interval, plain_table, print_json, print_table
-from cicpe.cli.tasks import PlayedFamily, tasks_of
+from cicpe.cli.tasks import PlayedFamily, load_model, tasks_of
 
 if TYPE_CHECKING:
     from cicpe.model import Model
@@ -22,7 +22,8 @@ def evaluate(
     stop: options.Stop = "confidence",
     episodes: Annotated[int, typer.Option(parser=whole, metavar="N", help="Fresh tasks to play.")] = 4000,
     random_seed: options.Seed = 0,
-    problem: options.MovedProblem = None,
+    problem: options.OwnProblem = None,
+    changed_problem: options.ChangedProblem = False,
     option: options.OtherTasks = None,
     as_json: options.Json = False,
 ) -> None:
@@ -38,12 +39,7 @@ def evaluate(
       cicpe evaluate runs/copper --epsilon 0.2 --delta 0.1 --option regions=held-out
           --option draws=0 --option twins=0 --option 'augment=[]'
     """
-    import torch
-
-    import cicpe
-
-    torch.set_num_threads(1)
-    trained = cicpe.load(model)
+    trained = load_model(model, problem, changed_problem)
     played = tasks_of(trained, problem, option, noise, context)
     summary = measured(trained, played, epsilon, delta, stop, episodes, random_seed)
     if as_json:

@@ -3,6 +3,7 @@
 Exit codes: 0 done, 1 the answer is no, 2 bad input, 70 a fault of ours (with its traceback), 130 interrupted.
 """
 
+import shlex
 import sys
 import traceback
 from collections.abc import Sequence
@@ -30,12 +31,11 @@ from cicpe.cli.store import store_app
 from cicpe.cli.sweep import sweep
 from cicpe.cli.train import train
 from cicpe.cli.zoo import zoo_app
-from cicpe.errors import CicpeError, allowed_by, refusal
+from cicpe.errors import CicpeError, UnknownProblem, allowed_by, refusal
 
 BAD_INPUT, OUR_FAULT = 2, 70
 
 app = typer.Typer(
-    add_completion=False,
     no_args_is_help=True,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
@@ -86,6 +86,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     words = spread_ranges(sys.argv[1:] if arguments is None else arguments)
     try:
         code = app(args=words, prog_name="cicpe", standalone_mode=False)
+    except UnknownProblem as error:
+        return _refuse(f"{error}. Type:  {_with_problem(words, error.place)}")
     except CicpeError as error:
         return _refuse(str(error))
     except typer.TyperException as error:
@@ -95,6 +97,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except Exception as error:
         return _refuse_settings(error)
     return code if isinstance(code, int) else 0
+
+
+def _with_problem(words: Sequence[str], place: str) -> str:
+    """The command that names the problem: the same again, or the one of a campaign that takes it."""
+    if words[:1] == ["session"] and words[1:2] != ["new"]:
+        named = [flag for flag in ("-c", "--campaign", "--store") if flag in words]
+        kept = [word for flag in named for word in words[words.index(flag) :][:2]]
+        words = ["session", "ask", *kept]
+    return shlex.join(["cicpe", *words]) + f" --problem {place}"
 
 
 def _refuse(message: str) -> int:

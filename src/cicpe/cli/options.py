@@ -4,9 +4,19 @@ from typing import Annotated
 
 import typer
 
+from cicpe import zoo
 from cicpe.cli.arguments import number, seed
 
-Model = Annotated[str, typer.Argument(metavar="MODEL", help="A model's folder, or its name in the zoo.")]
+
+def complete_model(typed: str) -> list[str]:
+    """Names of the zoo that begin as what was typed; the shell adds folders by itself."""
+    return [name for name in zoo.names() if name.startswith(typed)]
+
+
+Model = Annotated[
+    str,
+    typer.Argument(metavar="MODEL", help="A model's folder, or its name in the zoo.", autocompletion=complete_model),
+]
 Epsilon = Annotated[float, typer.Option(parser=number, metavar="E", help="How far off an answer may be.")]
 Delta = Annotated[float, typer.Option(parser=number, metavar="D", help="How often it may be farther off.")]
 Noise = Annotated[
@@ -19,9 +29,17 @@ Context = Annotated[
 ]
 Stop = Annotated[str, typer.Option(metavar="confidence|bellman|shaped", help="The stop rule.")]
 Seed = Annotated[int, typer.Option("--seed", parser=seed, metavar="N", help="Seeds the tasks.")]
-MovedProblem = Annotated[
+OwnProblem = Annotated[
     str | None,
-    typer.Option(metavar="FILE.py:Class", help="Where the problem is, if the model's own place has moved."),
+    typer.Option(
+        metavar="FILE.py:Class",
+        help="The problem that the model was trained on, where that is a program of your own: what a folder names is "
+        "never run. It is remembered for as long as its source stays the same.",
+    ),
+]
+ChangedProblem = Annotated[
+    bool,
+    typer.Option("--changed-problem", help="Take --problem though its source is not what the model was trained on."),
 ]
 ProblemOption = Annotated[
     list[str] | None,

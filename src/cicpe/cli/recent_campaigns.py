@@ -8,11 +8,9 @@ long as nothing has changed.
 
 import hashlib
 import json
-import os
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cicpe.files import write_json
+from cicpe.files import state_folder, write_json
 
 if TYPE_CHECKING:
     from cicpe.sessions.status import Status
@@ -25,8 +23,7 @@ class RecentCampaigns:
     """What is remembered of one store."""
 
     def __init__(self, place: str) -> None:
-        home = os.environ.get("XDG_STATE_HOME") or "~/.local/state"
-        self.file = Path(home).expanduser() / "cicpe" / "sessions.json"
+        self.file = state_folder() / "sessions.json"
         self.store = hashlib.sha256(place.encode()).hexdigest()[:16]  # an address may hold a password
 
     @property

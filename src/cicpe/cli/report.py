@@ -8,10 +8,11 @@ import typer
 from cicpe.cli import options
 from cicpe.cli.arguments import number, seed, whole
 from cicpe.cli.output import print_json, say
-from cicpe.cli.tasks import tasks_of
+from cicpe.cli.tasks import load_model, tasks_of
 from cicpe.errors import InvalidInput
 
 if TYPE_CHECKING:
+    from cicpe.model import Model
     from cicpe.reporting.page import Report
 
 
@@ -34,6 +35,8 @@ def report(
     episodes: Annotated[int, typer.Option(parser=whole, metavar="N", help="Fresh tasks to play.")] = 1000,
     random_seed: Annotated[int, typer.Option("--seed", parser=seed, metavar="N", help="Seeds the tasks.")] = 0,
     robustness: Annotated[bool, typer.Option("--robustness", help="Play it under other priors too.")] = False,
+    problem: options.OwnProblem = None,
+    changed_problem: options.ChangedProblem = False,
     option: options.OtherTasks = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object on standard output.")] = False,
 ) -> None:
@@ -54,7 +57,8 @@ def report(
             raise InvalidInput("option", option, "left out with a comparison: nothing is played")
         made = _comparison(Path(run))
     else:
-        made = _model(run, epsilon, delta, noise, episodes, random_seed, robustness, option)
+        trained = load_model(run, problem, changed_problem)
+        made = _model(trained, run, epsilon, delta, noise, episodes, random_seed, robustness, option)
     page = made.write(out)
     if as_json:
         print_json({"page": str(page), **made.numbers})
@@ -69,6 +73,7 @@ def _comparison(path: Path) -> "Report":
 
 
 def _model(
+    model: "Model",
     name: str,
     epsilon: float | None,
     delta: float,
@@ -78,17 +83,12 @@ def _model(
     robustness: bool,
     option: list[str] | None,
 ) -> "Report":
-    import torch
-
-    import cicpe
-    from cicpe import zoo
+    from cicpe.model.model import model_folder
     from cicpe.reporting.measure import default_setting
     from cicpe.reporting.model_page import model_report
 
-    torch.set_num_threads(1)
-    model = cicpe.load(name)
     played = tasks_of(model, None, option, noise)
-    folder = Path(name) if Path(name).is_dir() else zoo.folder(name)
+    folder = model_folder(name)
     setting = default_setting(model, epsilon, delta, noise, episodes, random_seed, played.problem)
     made = model_report(model, folder.name, setting, folder, robustness, played.problem)
     if not played.changed:

@@ -7,7 +7,7 @@ import typer
 from cicpe.cli import options
 from cicpe.cli.arguments import whole
 from cicpe.cli.output import amount, interval, plain_table, print_json, print_table, say
-from cicpe.cli.tasks import tasks_of
+from cicpe.cli.tasks import load_model, tasks_of
 
 if TYPE_CHECKING:
     from cicpe.evaluation.robustness import Robustness, RobustnessCell
@@ -26,7 +26,8 @@ def robustness(
         str | None,
         typer.Option(metavar="NAME", help="The number of a task to shift, such as lengthscale; else its target."),
     ] = None,
-    problem: options.MovedProblem = None,
+    problem: options.OwnProblem = None,
+    changed_problem: options.ChangedProblem = False,
     option: options.OtherTasks = None,
     as_json: options.Json = False,
 ) -> None:
@@ -41,13 +42,9 @@ def robustness(
       cicpe robustness binary-search-6d --epsilon 0.2 --delta 0.1
       cicpe robustness gp-max-1d --epsilon 0.2 --delta 0.1 --shift lengthscale --episodes 4000
     """
-    import torch
-
-    import cicpe
     from cicpe.evaluation.robustness import robustness as measure
 
-    torch.set_num_threads(1)
-    trained = cicpe.load(model)
+    trained = load_model(model, problem, changed_problem)
     played = tasks_of(trained, problem, option, noise, context)
     tasks = played.problem
     agent = trained.agent(epsilon, delta, stop)

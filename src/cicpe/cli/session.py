@@ -13,9 +13,11 @@ from cicpe.cli.arguments import given, number, seed, whole
 from cicpe.cli.output import note, print_json
 from cicpe.cli.recent_campaigns import RecentCampaigns
 from cicpe.cli.session_view import point, show_campaigns, show_log, show_next, show_status
+from cicpe.cli.tasks import load_model
 from cicpe.errors import InvalidInput
 
 if TYPE_CHECKING:
+    from cicpe.model import Model
     from cicpe.sessions.campaign import Campaign
     from cicpe.sessions.status import Status
     from cicpe.sessions.stores import CampaignRecord, Store
@@ -82,13 +84,9 @@ class SessionCommands(NamedTuple):
 
     def open(self, record: "CampaignRecord") -> "Campaign":
         """The live campaign: this is where the model is needed."""
-        import torch
-
-        import cicpe
         from cicpe.sessions.campaign import Campaign
 
-        torch.set_num_threads(1)
-        return Campaign.open(self.store, record.id, cicpe.load)
+        return Campaign.open(self.store, record.id, _load_and_look)
 
     def status(self, record: "CampaignRecord") -> "Status":
         """What a campaign says now; without the model, where that was seen before."""
@@ -102,6 +100,15 @@ class SessionCommands(NamedTuple):
             note(f"what you see cannot be remembered ({failure})")
             if status.query is not None:
                 note(f"so name the step when you tell:  cicpe session tell {status.step}: VALUE")
+
+
+def _load_and_look(reference: str) -> "Model":
+    """A campaign's model; says what has become of the problem that it was trained on, which it may not need."""
+    model = load_model(reference)
+    fault = model.description.problem_spec.fault
+    if fault is not None:
+        note(f"the problem of this campaign's model has changed: {fault}. The campaign goes on from the model itself")
+    return model
 
 
 @contextmanager
@@ -120,7 +127,7 @@ def _commands(place: str | None) -> Iterator[SessionCommands]:
 
 @session_app.command()
 def new(
-    model: Annotated[str, typer.Argument(metavar="MODEL", help="A model's folder, or its name in the zoo.")],
+    model: options.Model,
     epsilon: Annotated[float, typer.Option(parser=number, metavar="E", help="How far off the answer may be.")],
     delta: Annotated[float, typer.Option(parser=number, metavar="D", help="How often it may be farther off.")],
     name: Annotated[str | None, typer.Option(metavar="NAME", help="Default: the model's, with a number.")] = None,
@@ -130,18 +137,20 @@ def new(
     ] = None,
     stop: Annotated[str, typer.Option(metavar="confidence|bellman", help="The stop rule.")] = "confidence",
     random_seed: Annotated[int, typer.Option("--seed", parser=seed, metavar="N", help="Seeds the queries.")] = 0,
+    problem: options.OwnProblem = None,
+    changed_problem: options.ChangedProblem = False,
     place: Place = None,
     as_json: options.Json = False,
 ) -> None:
     """Begin a campaign and show its first query."""
-    import torch
-
-    import cicpe
     from cicpe.sessions.campaign import Campaign
 
-    torch.set_num_threads(1)
-    trained = cicpe.load(model)
-    reference = str(Path(model).resolve()) if Path(model).is_dir() else model
+    trained = load_model(model, problem, changed_problem)
+    reference = _reference(model)
+    named = _context(context or []) | given(noise=noise)
+    known = trained.full_context(named)
+    for taken in known.keys() - named.keys():
+        note(f"{taken} is taken to be {known[taken]:g}, the usual one of this model, since none was named")
     with _commands(place) as commands:
         campaign = Campaign.new(
             commands.store,
@@ -152,20 +161,54 @@ def new(
             delta=delta,
             seed=random_seed,
             stop=stop,
-            context=_context(context or []) | given(noise=noise),
+            context=known,
         )
         _show(commands, campaign.record, campaign.session.status(), as_json)
 
 
 @session_app.command()
+def adopt(
+    campaign: Name = None,
+    model: Annotated[
+        str | None,
+        typer.Option(metavar="MODEL", help="To go on with. Default: the campaign's own, as it is now."),
+    ] = None,
+    name: Annotated[str | None, typer.Option(metavar="NAME", help="Default: the old name, with a number.")] = None,
+    problem: options.OwnProblem = None,
+    changed_problem: options.ChangedProblem = False,
+    place: Place = None,
+    as_json: options.Json = False,
+) -> None:
+    """Go on with a campaign though its model has changed: a new campaign with the same past.
+
+    What was promised for the old model is not promised for the new one: its thresholds were calibrated on queries of
+    its own. The old campaign stays as it is.
+    """
+    from cicpe.sessions.campaign import Campaign
+
+    with _commands(place) as commands:
+        record = commands.record(campaign)
+        trained = load_model(model or record.model, problem, changed_problem)
+        reference = record.model if model is None else _reference(model)
+        new_name = name or _free_name(commands.store, record.name)
+        adopted = Campaign.adopt(commands.store, record.id, trained, reference, new_name)
+        note(f"{record.name} stays as it is; {new_name} goes on with its {len(adopted.session.log)} entries")
+        _show(commands, adopted.record, adopted.session.status(), as_json)
+
+
+@session_app.command()
 def ask(
     campaign: Name = None,
+    problem: options.OwnProblem = None,
+    changed_problem: options.ChangedProblem = False,
     place: Place = None,
     as_json: options.Json = False,
 ) -> None:
     """Show the open query: the same one until it is told. Exit code 1 if the campaign has stopped."""
     with _commands(place) as commands:
         record = commands.record(campaign)
+        if problem is not None:
+            load_model(record.model, problem, changed_problem)  # and remember where it is
         status = commands.status(record)
         _show(commands, record, status, as_json)
     if status.stopped:
@@ -415,6 +458,14 @@ def _numbers(field: str, words: Sequence[str]) -> list[float]:
         except ValueError:
             raise InvalidInput(field, word, "numbers, such as 0.5 -1") from None
     return values
+
+
+def _reference(model: str) -> str:
+    """How a store names a model: by its name in the zoo, or by its folder from the root."""
+    from cicpe import zoo
+    from cicpe.model.model import model_folder
+
+    return model if model in zoo.names() else str(model_folder(model).resolve())
 
 
 def _context(pairs: Sequence[str]) -> dict[str, Any]:

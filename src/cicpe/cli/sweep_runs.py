@@ -18,6 +18,7 @@ from pydantic import BaseModel, Field, ValidationError
 
 from cicpe.cli.evaluate import measured
 from cicpe.cli.tasks import tasks_of, typed_options
+from cicpe.cli.train import NOT_RELIABLE
 from cicpe.errors import InvalidInput, allowed_by
 from cicpe.files import write_atomic
 from cicpe.model import load
@@ -182,7 +183,7 @@ def _start(run: Run) -> "subprocess.Popen[bytes]":
 
 def _fault(run: Run, child: "subprocess.Popen[bytes]") -> str | None:
     """Waits for a run; what went wrong, if anything did."""
-    if child.wait() == 0:
+    if child.wait() == 0 or (child.returncode == NOT_RELIABLE and (run.folder / "config.json").exists()):
         return None
     lines = (run.folder / LOG).read_text(encoding="utf-8", errors="replace").splitlines()
     return lines[-1] if lines else f"exit code {child.returncode}"

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 from cicpe.cli.arguments import given
+from cicpe.cli.output import note
 from cicpe.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -43,6 +44,36 @@ def problem_of(name: str, pairs: Sequence[str] | None, **flags: Any) -> "tuple[P
     return make_problem(name, **said | options), options
 
 
+def load_model(model: str, problem: str | None = None, changed_problem: bool = False) -> "Model":
+    """The model that a command was given, ready to be played on one thread.
+
+    Args:
+        model: Its folder, or its name in the zoo.
+        problem: Its problem, where the user has named it: that is remembered, so that it need not be named again.
+        changed_problem: Take the problem though its source is not the one that the model was trained on.
+    """
+    import torch
+
+    import cicpe
+
+    torch.set_num_threads(1)
+    trained = cicpe.load(model, problem, changed_problem=changed_problem)
+    if trained.family is not None:
+        remember_problem(trained.family, trained.description.problem_source)
+    if trained.description.problem_spec.is_replaced:
+        note("the problem is not the one that this model was trained on: another source, which you said to take")
+    return trained
+
+
+def remember_problem(problem: "Problem", source: str | None = None) -> None:
+    """Notes that this user runs a problem file of their own, for models that name its source (or ``source``)."""
+    from cicpe.problems.spec import trust_class
+
+    failure = trust_class(type(problem), source)
+    if failure is not None:
+        note(f"the problem cannot be remembered ({failure}): name it with --problem wherever it is needed")
+
+
 def tasks_of(
     model: "Model",
     place: str | None,
@@ -50,22 +81,18 @@ def tasks_of(
     noise: float | None = None,
     context: Sequence[str] | None = None,
 ) -> PlayedFamily:
-    """What a model is played on: its own family, or the one at ``place``, with the options in ``pairs`` replaced.
+    """What a model is played on: its own family (at ``place``, if named), with the options in ``pairs`` replaced.
 
     What is not its own has to have the shape and the context that the model was trained for.
     """
-    import torch
-
-    from cicpe.problems import TaskBatch, make_problem
+    from cicpe.problems import TaskBatch
+    from cicpe.problems.registry import make_from_class
+    from cicpe.streams import stream
 
     about = model.description
-    try:
-        changed = read_options(place or about.problem, pairs)
-        problem = make_problem(place or about.problem, **about.problem_options | changed)
-    except InvalidInput as error:
-        if place is not None or (pairs and error.field != "problem"):
-            raise
-        raise InvalidInput(error.field, error.value, f"{error.allowed}; name its new place with --problem") from None
+    cls = about.problem_spec.find_class() if model.family is None else type(model.family)
+    changed = read_options(cls, pairs)
+    problem = make_from_class(cls, place or about.problem, about.problem_options | changed)
     known = read_context(noise, context)
     for name, value in known.items():
         _said_once(name, value, changed)
@@ -74,7 +101,7 @@ def tasks_of(
     if misfit is not None:
         raise InvalidInput(*(("option", played.said) if place is None else ("problem", place)), misfit)
     if changed:
-        model.check_contexts(TaskBatch.draw(problem, DRAWN, torch.Generator().manual_seed(0)).context)
+        model.check_contexts(TaskBatch.draw(problem, DRAWN, stream(0, "context")).context)
     return played._replace(problem=model.tasks(known, problem))
 
 
@@ -90,7 +117,7 @@ def read_context(noise: float | None, pairs: Sequence[str] | None) -> dict[str, 
     return {name: float(value) for name, value in known.items()}
 
 
-def read_options(problem: str, pairs: Sequence[str] | None) -> dict[str, Any]:
+def read_options(problem: "str | type[Problem]", pairs: Sequence[str] | None) -> dict[str, Any]:
     """``KEY=VALUE`` as options of a problem: a value is JSON where it reads as that, and text otherwise."""
     options = _read_pairs("option", pairs, "KEY=VALUE, such as split=2")
     return typed_options(problem, options) if options else {}
@@ -124,13 +151,13 @@ def _read_pairs(flag: str, pairs: Sequence[str] | None, form: str) -> dict[str, 
     return found
 
 
-def typed_options(problem: str, options: dict[str, Any]) -> dict[str, Any]:
+def typed_options(problem: "str | type[Problem]", options: dict[str, Any]) -> dict[str, Any]:
     """The options as the problem's class declares them; it refuses the names that it does not take."""
     from pydantic import PydanticUserError, TypeAdapter, ValidationError
 
     from cicpe.problems import problem_class
 
-    taken = inspect.signature(problem_class(problem)).parameters
+    taken = inspect.signature(problem_class(problem) if isinstance(problem, str) else problem).parameters
     typed = {}
     for name, value in options.items():
         kind = taken[name].annotation if name in taken else Any

@@ -8,7 +8,7 @@ import typer
 from cicpe.cli import options
 from cicpe.cli.arguments import given, number, one_or_two, seed, threads, whole
 from cicpe.cli.output import amount, note, print_json
-from cicpe.cli.tasks import problem_of, read_settings
+from cicpe.cli.tasks import problem_of, read_settings, remember_problem
 from cicpe.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 DELTA = 0.1
 """The delta that a finished run reports on."""
+NOT_RELIABLE = 1
 
 
 def train(
@@ -81,11 +82,12 @@ def train(
         typer.Option(parser=number, metavar="E D", help="Epsilon and delta to certify for; the largest and 0.1."),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object on standard output.")] = False,
-) -> None:
+) -> int:
     """Train an agent for a family of tasks.
 
     Training ends with the calibration of its stop rules. The result is a folder that `cicpe evaluate` and
-    `cicpe.load` read. An interrupted run goes on with --resume.
+    `cicpe.load` read. An interrupted run goes on with --resume. The exit code is 1 if the agent is not reliable at any
+    epsilon and delta: the folder is there, and promises nothing.
 
     \b
     Examples:
@@ -99,6 +101,8 @@ def train(
     import cicpe
     from cicpe.cli.progress import followed
 
+    if minutes is not None and updates is not None:
+        raise InvalidInput("updates", updates, "left out with --minutes: a run ends after one or after the other")
     noise_level, epsilon_range = one_or_two("noise", noise), one_or_two("epsilon", epsilon)
     family, _ = problem_of(problem, option, dim=dim, noise=noise_level)
     settings = read_settings(setting)
@@ -125,10 +129,12 @@ def train(
     except KeyboardInterrupt:
         _say_how_to_go_on(out)
         raise typer.Exit(130) from None
+    remember_problem(family)
     if as_json:
         print_json(_summary(model, out))
     else:
         _report(model, out)
+    return NOT_RELIABLE if what_it_can(model)[1] is None else 0
 
 
 def _pair(name: str, values: list[float] | None) -> tuple[float, float] | None:
@@ -182,6 +188,7 @@ def _summary(model: "Model", out: Path) -> dict[str, Any]:
         "updates": about.updates,
         "horizon": about.horizon,
         "sha256": model.sha256,
+        "reliable": what_it_can(model)[1] is not None,
         "calibrated": _calibrated(model),
     }
 

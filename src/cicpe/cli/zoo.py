@@ -10,7 +10,7 @@ from cicpe import zoo
 from cicpe.cli import options
 from cicpe.cli.arguments import whole
 from cicpe.cli.output import note, plain_table, print_json, print_table
-from cicpe.errors import InvalidInput, ModelError
+from cicpe.errors import InvalidInput, ModelError, meant
 
 zoo_app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Trained models that ship with the library.")
 
@@ -20,7 +20,7 @@ def list_models(
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object on standard output.")] = False,
 ) -> None:
     """List the models of the zoo. Each name can be given wherever a MODEL is asked for."""
-    rows = [_summary(name) for name in zoo.names()]
+    rows = [_summary(name, zoo.folder(name)) for name in zoo.names()]
     if as_json:
         print_json({"models": rows})
         return
@@ -38,11 +38,24 @@ def list_models(
 
 
 @zoo_app.command("show")
-def show_model(name: Annotated[str, typer.Argument(metavar="MODEL", help="A name in the zoo, or a folder.")]) -> None:
+def show_model(
+    name: Annotated[
+        str,
+        typer.Argument(metavar="MODEL", help="A name in the zoo, or a folder.", autocompletion=options.complete_model),
+    ],
+    as_json: options.Json = False,
+) -> None:
     """Print a model's card: what it was trained for, how, and how it was calibrated."""
     folder = _folder(name)
+    if as_json:
+        print_json(_summary(name, folder) | {"card": _card(folder)})
+    else:
+        print(_card(folder), end="")
+
+
+def _card(folder: Path) -> str:
     try:
-        print((folder / "card.md").read_text(encoding="utf-8"), end="")
+        return (folder / "card.md").read_text(encoding="utf-8")
     except FileNotFoundError:
         raise ModelError(f"{folder} holds no card.md: it is not a saved model") from None
 
@@ -99,13 +112,14 @@ def _folder(name: str) -> Path:
     """The folder of a name in the zoo, or the name as a folder."""
     folder = zoo.folder(name) if name in zoo.names() else Path(name)
     if not folder.is_dir():
-        raise InvalidInput("model", name, f"a folder, or one of the zoo: {', '.join(zoo.names()) or 'it is empty'}")
+        known = ", ".join(zoo.names()) or "it is empty"
+        raise InvalidInput("model", name, f"a folder, or one of the zoo: {known}{meant(name, zoo.names())}")
     return folder
 
 
-def _summary(name: str) -> dict[str, Any]:
+def _summary(name: str, folder: Path) -> dict[str, Any]:
     """What a model says of itself, read without its weights."""
-    path = zoo.folder(name) / "config.json"
+    path = folder / "config.json"
     try:
         config = json.loads(path.read_text(encoding="utf-8"))
         training = config["training"]
@@ -119,5 +133,7 @@ def _summary(name: str) -> dict[str, Any]:
             "recipe": config["recipe"],
             "minutes": config["minutes"],
         }
+    except FileNotFoundError:
+        raise ModelError(f"{path} does not exist: {folder} is not a saved model") from None
     except (ValueError, KeyError, TypeError) as error:
         raise ModelError(f"{path} is damaged: {type(error).__name__}: {error}") from None

@@ -90,7 +90,7 @@ def _check_hashes(model: Model, folder: Path) -> None:
         if said not in (model.fingerprint, *listed.values()):
             raise ModelError(f"card.md names the SHA-256 {said[:12]}..., which is none of this model's")
     for certificate in read_ledger(folder / LEDGER):
-        certificate.check(model.sha256, calibration_sha256(model))
+        certificate.check(model.sha256, calibration_sha256(model), model.fingerprint)
 
 
 def _play(model: Model, episodes: int | None, seed: int) -> Found:

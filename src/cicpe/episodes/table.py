@@ -15,6 +15,7 @@ from cicpe.beliefs.base import Assessment, Belief, StopView
 from cicpe.episodes.play import never, play
 from cicpe.errors import InvalidInput
 from cicpe.problems import Problem, TaskBatch
+from cicpe.streams import stream
 
 CHUNK = 512
 CERTAIN = 0.9995
@@ -207,7 +208,7 @@ def tabulate_agent(
     """
     if episodes < 1 or steps < 0:
         raise InvalidInput("episodes, steps", (episodes, steps), "at least one episode, and no negative steps")
-    rng, chunk = torch.Generator().manual_seed(seed), min(chunk, agent.most_at_once)
+    rng, chunk = stream(seed, "table"), min(chunk, agent.most_at_once)
     parts = []
     for begin in range(0, episodes, chunk):
         tasks = TaskBatch.draw(problem, min(chunk, episodes - begin), rng)

@@ -12,6 +12,7 @@ from cicpe.episodes.outcomes import Outcomes, play_to_the_end
 from cicpe.evaluation.bootstrap import Mean, bootstrap_mean, paired_difference
 from cicpe.evaluation.evaluate import proportion_interval
 from cicpe.problems import Problem, TaskBatch
+from cicpe.streams import stream
 
 ALONE = 3
 """Tasks that are played one at a time to see how long a query takes."""
@@ -66,7 +67,7 @@ class CommonTasks(NamedTuple):
     @classmethod
     def draw(cls, problem: Problem, tasks: int, seed: int, trajectories: int = 1) -> "CommonTasks":
         """Fresh tasks."""
-        batch = TaskBatch.draw(problem, tasks, torch.Generator().manual_seed(seed))
+        batch = TaskBatch.draw(problem, tasks, stream(seed, "comparison"))
         rows = torch.arange(tasks).repeat_interleave(trajectories)
         return cls(batch.select(rows), trajectories, seed)
 
@@ -102,7 +103,7 @@ def play_with_common_noise(agent: Agent, tasks: TaskBatch, rows: int, seed: int)
     Returns:
         One row per task.
     """
-    rng = _generator(seed, 0)
+    rng = stream(seed, "comparison", "choices")
     return play_to_the_end(agent, tasks, CommonNoise.over(tasks, rows, seed, rng), rng)
 
 
@@ -142,10 +143,7 @@ class CommonNoise:
         """One observation of each task under way; the generator is the step's own, not the one given."""
         self.asked[self.live] = query
         self.steps[0] += 1
-        observation = self.everyone.observe(self.asked[self.filled], _generator(self.seed, self.steps[0]))
+        observation = self.everyone.observe(
+            self.asked[self.filled], stream(self.seed, "comparison", "noise", self.steps[0])
+        )
         return observation[self.live]
-
-
-def _generator(seed: int, step: int) -> Generator:
-    """One of its own for every step."""
-    return torch.Generator().manual_seed(int(np.random.SeedSequence([seed, step]).generate_state(1, np.uint64)[0] >> 1))

@@ -21,6 +21,7 @@ from cicpe.agents.belief_agent import BeliefAgent
 from cicpe.episodes.play import play
 from cicpe.errors import InvalidInput
 from cicpe.problems import Problem, TaskBatch
+from cicpe.streams import stream
 
 BINS = 10
 RANKS = 16
@@ -107,7 +108,7 @@ def rank_test(ranks: Tensor, draws: int, bins: int = RANKS) -> RankTest:
 
 def diagnose(agent: BeliefAgent, problem: Problem, episodes: int, seed: int) -> Diagnosis:
     """Plays fresh episodes to their stop and looks at what was believed on the way."""
-    rng = torch.Generator().manual_seed(seed)
+    rng = stream(seed, "diagnosis")
     ends: list[_End] = []
     ways: list[tuple[Tensor, Tensor, Tensor]] = []
     chunk = min(CHUNK, agent.most_at_once)

@@ -2,14 +2,14 @@
 
 from typing import NamedTuple
 
-import torch
-from torch import Tensor
+from torch import Generator, Tensor
 
 from cicpe.agents.base import Agent
 from cicpe.episodes.outcomes import Outcomes, join_outcomes, run_episodes
 from cicpe.errors import InvalidInput
 from cicpe.problems import Problem, TaskBatch
 from cicpe.statistics import clopper_pearson
+from cicpe.streams import stream
 
 CHUNK = 4096
 
@@ -33,11 +33,15 @@ class Evaluation(NamedTuple):
 
 def evaluate_agent(agent: Agent, problem: Problem, epsilon: float, episodes: int, seed: int) -> Evaluation:
     """Plays ``episodes`` fresh tasks, drawn from ``seed``."""
+    return evaluate_with(agent, problem, epsilon, episodes, stream(seed, "evaluation"))
+
+
+def evaluate_with(agent: Agent, problem: Problem, epsilon: float, episodes: int, rng: Generator) -> Evaluation:
+    """Plays ``episodes`` fresh tasks, drawn by a generator that the caller answers for."""
     if episodes < 1:
         raise InvalidInput("episodes", episodes, "a whole number of at least 1")
     if not epsilon > 0:
         raise InvalidInput("epsilon", epsilon, "a positive number")
-    rng = torch.Generator().manual_seed(seed)
     parts = []
     for begin in range(0, episodes, CHUNK):
         tasks = TaskBatch.draw(problem, min(CHUNK, episodes - begin), rng)

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from cicpe.episodes.table import AgentTable
 from cicpe.statistics import clopper_pearson
+from cicpe.streams import stream
 
 Floats = npt.NDArray[np.float64]
 
@@ -49,7 +50,7 @@ def spread(beliefs: AgentTable) -> Curve:
 def reliability(beliefs: AgentTable, epsilon: float, seed: int, bins: int = 10) -> ReliabilityBins:
     """Confidence and success of every episode after a random number of queries: one pair each, so independent."""
     episodes, prefixes = beliefs.loss_BT.shape
-    rng = torch.Generator().manual_seed(seed)
+    rng = stream(seed, "table", "when")
     when = torch.randint(prefixes, (episodes, 1), generator=rng)
     confidence = beliefs.confidence_BT.gather(1, when)[:, 0].double().numpy()
     right = (beliefs.loss_BT.gather(1, when)[:, 0] <= epsilon).numpy()

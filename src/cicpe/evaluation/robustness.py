@@ -24,6 +24,7 @@ from cicpe.evaluation.evaluate import mean_interval, proportion_interval
 from cicpe.evaluation.prior_shift import BetaShift
 from cicpe.problems import Problem
 from cicpe.problems.beta_prior import EDGE, PriorShift, prior_shift
+from cicpe.streams import stream
 
 Floats = npt.NDArray[np.float64]
 GRID = (0.5, 1.0, 3.0, 5.0, 7.0)
@@ -130,7 +131,7 @@ def robustness(
     """
     if episodes < 2:
         raise InvalidInput("episodes", episodes, "a whole number of at least 2")
-    rng = torch.Generator().manual_seed(seed)
+    rng = stream(seed, "robustness")
     shift = prior_shift(problem, field, rng)
     training = measure_training_prior(agent, shift, epsilon, PROFILE_FACTOR * episodes, rng)
     cells = []

@@ -1,7 +1,7 @@
 """What a model is and where it came from: the content of ``config.json``."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, final
 
 import torch
@@ -27,8 +27,10 @@ class Description(Config):
     cicpe: str = __version__
     torch: str = torch.__version__
     problem: str
-    """Registered name, module:Class, or file.py:Class."""
+    """Registered name, module:Class, or file.py:Class without its folder. What is not registered is never imported."""
     problem_options: dict[str, Any]
+    problem_source: str | None = None
+    """A SHA-256 of the program of a problem that is not registered; see ``cicpe.problems.source``."""
     query_space: dict[str, Any]
     answer_space: dict[str, Any]
     observation_dim: int = Field(ge=1)
@@ -70,23 +72,25 @@ class Description(Config):
                 raise ValueError(f"{name}: needs one number for each of {self.context_names}")
         return self
 
-    def make_problem(self) -> Problem:
-        """The family that the model was trained on, made again from its name and options."""
-        return ProblemSpec(self.problem, self.problem_options).make()
-
     @property
-    def shape(self) -> TaskShape:
-        """What the belief has to know of the problem."""
+    def problem_spec(self) -> ProblemSpec:
+        """The family that the model was trained on, as data."""
+        return ProblemSpec(self.problem, self.problem_options, self.problem_source)
+
+    def shape(self, make_problem: Callable[[], Problem]) -> TaskShape:
+        """What the belief has to know of the problem; ``make_problem`` gives it to those that simulate."""
         return TaskShape(
             space_from_json(self.query_space),
             space_from_json(self.answer_space),
             self.observation_dim,
             self.context_names,
-            self.make_problem,
+            make_problem,
         )
 
     @property
     def identity(self) -> str:
         """What decides an agent beside its weights, as JSON: saved with the weights, and compared on loading."""
         names = {"problem", "problem_options", "query_space", "answer_space", "context_names", "training", "horizon"}
+        if self.problem_source is not None:
+            names.add("problem_source")
         return json.dumps(self.model_dump(mode="json", include=names), sort_keys=True)

@@ -4,7 +4,7 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import final
+from typing import NamedTuple, final
 
 import torch
 from torch import Tensor
@@ -15,12 +15,22 @@ from cicpe.agents.belief_agent import BeliefAgent
 from cicpe.agents.stop_rules import STOP_RULES, rules_for, stop_rule
 from cicpe.beliefs.base import Belief
 from cicpe.calibration.table import Calibration
-from cicpe.errors import InvalidInput
+from cicpe.errors import InvalidInput, meant
 from cicpe.model.card import card
 from cicpe.model.description import Description
-from cicpe.model.folder import read_folder, weights_of, write_folder
-from cicpe.problems import Problem
+from cicpe.model.folder import ModelParts, read_folder, weights_of, write_folder
+from cicpe.problems import Problem, problem_class, spec_of
+from cicpe.problems.registry import make_from_class
 from cicpe.sessions.session import Session
+from cicpe.streams import stream
+
+
+class ReadModel(NamedTuple):
+    """What was read from a folder."""
+
+    fingerprint: str
+    """By the files as they are, whatever this version would write in their place."""
+    parts: ModelParts
 
 
 @final
@@ -34,12 +44,18 @@ class Model:
     alarm: Alarm | None = None
     """Says whether a history looks like the prior's; None where none was fitted (``cicpe.fit_alarm``)."""
     family: Problem | None = field(default=None, compare=False)
-    """The problem that it was trained on, while that is at hand: after training, not after loading."""
+    """The problem that it was trained on, while that is at hand: after training, or where loading was given it."""
+    read: ReadModel | None = field(default=None, compare=False, repr=False)
+    """What it was read from, if it was."""
 
     @property
     def problem(self) -> Problem:
-        """The family that the model was trained on; made again from its description where it is not at hand."""
-        return self.description.make_problem() if self.family is None else self.family
+        """The family that the model was trained on.
+
+        Where it is not at hand, a registered family is made again, and so is a problem of this user's own that was run
+        here before. Any other is an ``UnknownProblem``: what a folder names is never imported.
+        """
+        return self.description.problem_spec.make() if self.family is None else self.family
 
     def agent(self, epsilon: float, delta: float, stop: str = "confidence", exact: int | None = None) -> BeliefAgent:
         """The frozen agent for one (epsilon, delta), refused where the calibration does not support it.
@@ -59,7 +75,7 @@ class Model:
         if stop not in supported:
             raise InvalidInput("stop", stop, f"{' or '.join(supported)}: what this model supports")
         stop_epsilon = self.calibration.supported_epsilon(epsilon)
-        sharing = None if exact is None else torch.Generator().manual_seed(exact)
+        sharing = None if exact is None else stream(exact, "time-sharing")
         return BeliefAgent(
             self.belief,
             rule,
@@ -103,6 +119,10 @@ class Model:
             typical_queries=self.calibration.typical_queries(stop, agent.stop_epsilon, delta, values),
             model_sha256=self.fingerprint,
         )
+
+    def full_context(self, named: Mapping[str, float]) -> dict[str, float]:
+        """Every context by name: as given, and what is taken where none was named."""
+        return dict(zip(self.description.context_names, self._context(named), strict=True))
 
     def _context(self, named: Mapping[str, float]) -> tuple[float, ...]:
         about = self.description
@@ -166,8 +186,20 @@ class Model:
         return hashlib.sha256(self.weights()).hexdigest()
 
     @property
+    def parts(self) -> ModelParts:
+        """All that is saved of it."""
+        return ModelParts(self.belief, self.description, self.calibration, self.alarm)
+
+    @property
     def fingerprint(self) -> str:
-        """A hash of everything that decides what a session does: weights and thresholds."""
+        """A hash of everything that decides what a session does: config, weights, thresholds, alarm, problem."""
+        if self.read is not None and all(one is two for one, two in zip(self.read.parts, self.parts, strict=True)):
+            return self.read.fingerprint
+        return self.parts.fingerprint()
+
+    @property
+    def earlier_fingerprint(self) -> str:
+        """The hash of weights and thresholds alone, by which campaigns of earlier versions know their model."""
         return hashlib.sha256((self.sha256 + self.calibration.model_dump_json()).encode()).hexdigest()
 
     def card(self) -> str:
@@ -177,20 +209,95 @@ class Model:
     def save(self, folder: str | Path) -> Path:
         """Writes the model's folder and returns its path."""
         path = Path(folder)
-        write_folder(path, self.belief, self.description, self.calibration, self.alarm, self.card())
+        if self.family is not None:
+            spec_of(self.family).check_options()
+        write_folder(path, self.parts, self.card())
         return path
 
     @classmethod
-    def load(cls, folder: str | Path) -> "Model":
-        """Reads a model's folder; every fault is a ModelError that says which file and why."""
-        return cls(*read_folder(Path(folder)))
+    def load(
+        cls,
+        folder: str | Path,
+        problem: Problem | type[Problem] | str | None = None,
+        *,
+        changed_problem: bool = False,
+    ) -> "Model":
+        """Reads a model's folder; every fault is a ModelError that says which file and why.
+
+        Args:
+            folder: Where it is. Nothing that it names is imported.
+            problem: What it was trained on, where that is not registered: itself, its class, or ``file.py:Class``.
+            changed_problem: Take the problem though its source is not the one that the model was trained on.
+        """
+        found: list[Problem] = []
+
+        def find(description: Description) -> Problem:
+            if not found:
+                found.append(given_problem(description, problem, changed_problem))
+            return found[0]
+
+        parts, fingerprint = read_folder(Path(folder), find)
+        given = None if problem is None else find(parts.description)
+        model = cls(*parts, family=given, read=ReadModel(fingerprint, parts))
+        misfit = None if model.family is None else model.misfit(model.family)
+        if misfit is not None:
+            raise InvalidInput("problem", problem, misfit)
+        return model
 
 
-def load(model: str | Path) -> Model:
-    """A trained model, by its folder or by its name in the zoo (``cicpe zoo list``)."""
-    path = Path(model)
-    if path.is_dir():
-        return Model.load(path)
+def given_problem(
+    description: Description, problem: Problem | type[Problem] | str | None, changed_problem: bool = False
+) -> Problem:
+    """The problem of a model, as it was given or as it is known.
+
+    Args:
+        description: Names it, as data.
+        problem: Itself, its class, or its name as one would type it; None where it has to be known.
+        changed_problem: Take it though its source is not the one that the model was trained on.
+
+    Returns:
+        The problem, with the options that the model was trained with where it had to be made.
+    """
+    spec = description.problem_spec
+    if problem is None:
+        return spec.make()
+    name = problem if isinstance(problem, str) else str(problem)
+    cls = problem_class(problem) if isinstance(problem, str) else problem
+    kind = cls if isinstance(cls, type) else type(cls)
+    if not changed_problem:
+        spec.check(kind, name)
+    return make_from_class(cls, name, spec.options) if isinstance(cls, type) else cls
+
+
+def model_folder(model: str | Path) -> Path:
+    """Where a model lies. A name in the zoo means the zoo's, whatever lies in this folder; ``./name`` is a folder.
+
+    Args:
+        model: A name in the zoo, or a folder.
+
+    Returns:
+        An existing folder.
+    """
     if str(model) in zoo.names():
-        return Model.load(zoo.folder(str(model)))
-    raise InvalidInput("model", str(model), f"a folder, or one of the zoo: {', '.join(zoo.names()) or 'it is empty'}")
+        return zoo.folder(str(model))
+    if Path(model).is_dir():
+        return Path(model)
+    known = ", ".join(zoo.names()) or "it is empty"
+    raise InvalidInput("model", str(model), f"a folder, or one of the zoo: {known}{meant(model, zoo.names())}")
+
+
+def load(
+    model: str | Path, problem: Problem | type[Problem] | str | None = None, *, changed_problem: bool = False
+) -> Model:
+    """A trained model, by its folder or by its name in the zoo (``cicpe zoo list``).
+
+    Args:
+        model: A name in the zoo, or a folder; ``./name`` is always a folder. Nothing that a folder names is imported.
+        problem: What the model was trained on, where that is a program of your own: itself, its class, or
+            ``path/to/file.py:Class``. Networks and functions run sessions without it.
+        changed_problem: Take the problem though its source is not the one that the model was trained on.
+
+    Returns:
+        The model.
+    """
+    return Model.load(model_folder(model), problem, changed_problem=changed_problem)

@@ -16,10 +16,11 @@ and keeps the hidden part away from agents, which see the context, the queries a
 """
 
 import copy
+import inspect
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from dataclasses import dataclass, fields, is_dataclass, replace
-from functools import cached_property
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, fields, is_dataclass, replace
+from functools import cached_property, wraps
 from typing import Any, cast, final
 
 import torch
@@ -34,6 +35,48 @@ from cicpe.statistics import log_grid
 
 Task = Any
 """A batch of n hidden tasks: a tensor, or a tuple, dict or dataclass of tensors, with n as first dimension."""
+
+
+MADE_WITH = "_made_with"
+"""The attribute in which a problem that is no dataclass keeps what its constructor was given."""
+
+
+def _remembering(init: Callable[..., None]) -> Callable[..., None]:
+    """A constructor that keeps its arguments. Of several, along a line of classes, the outermost one counts."""
+
+    @wraps(init)
+    def remembering(self: Any, *args: Any, **kwargs: Any) -> None:
+        vars(self).setdefault(MADE_WITH, (args, kwargs))
+        init(self, *args, **kwargs)
+
+    return remembering
+
+
+def options_of(problem: "Problem") -> dict[str, Any]:
+    """The options that a problem was made with, by name.
+
+    Args:
+        problem: A dataclass, whose fields they are; or another class, whose constructor's arguments they are (or what
+            it says itself in a dictionary ``options``).
+
+    Returns:
+        With these its class makes the same problem again.
+    """
+    me: Any = problem
+    if is_dataclass(me):
+        return asdict(cast(Any, me))
+    said = getattr(me, "options", None)
+    if isinstance(said, dict):
+        return dict(said)
+    args, kwargs = vars(problem).get(MADE_WITH, ((), {}))
+    options: dict[str, Any] = {}
+    signature = inspect.signature(type(problem))
+    for name, value in signature.bind(*args, **kwargs).arguments.items():
+        kind = signature.parameters[name].kind
+        if kind in (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.POSITIONAL_ONLY):
+            raise InvalidInput(name, value, "an option with a name: one that is given by its place cannot be kept")
+        options |= value if kind is inspect.Parameter.VAR_KEYWORD else {name: value}
+    return options
 
 
 class Problem(ABC):
@@ -54,6 +97,11 @@ class Problem(ABC):
 
     broadcasts: bool = False
     """Whether tasks, queries and observations may have leading dimensions that broadcast in the place of n."""
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if "__init__" in vars(cls):
+            setattr(cls, "__init__", _remembering(vars(cls)["__init__"]))  # noqa: B010, for mypy
 
     @abstractmethod
     def sample(self, n: int, rng: Generator) -> Task:
@@ -133,8 +181,10 @@ class Problem(ABC):
             if is_dataclass(me) and name in {f.name for f in fields(me)}:
                 me = replace(cast(Any, me), **{name: value})
             else:
+                options = options_of(me)
                 me = copy.copy(me)
                 setattr(me, name, value)
+                vars(me)[MADE_WITH] = ((), options | {name: value} if name in options else options)
         return cast(Problem, me)
 
     def context_grid(self, n_knots: int) -> ContextGrid | None:

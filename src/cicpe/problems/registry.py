@@ -1,16 +1,22 @@
-"""Problems by name: the registered families, ``module:Class`` and ``path/to/file.py:Class``."""
+"""Problems by name: the registered families, ``module:Class`` and ``path/to/file.py:Class``.
+
+Asking for a class by name imports it: this is for names that the user has typed. What a model's folder says goes
+through ``spec.py``, which imports nothing that the folder names.
+"""
 
 import importlib
 import importlib.util
 import inspect
 import sys
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, is_dataclass
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, final
+from types import ModuleType
+from typing import Any
 
-from cicpe.errors import InvalidInput, ProblemError
+from cicpe.errors import InvalidInput, ProblemError, meant
 from cicpe.problems.base import Problem
+from cicpe.problems.source import HASHED, USER_MODULE, file_digest, neighbours
 from cicpe.spaces import Space
 
 FAMILIES: Mapping[str, tuple[str, str]] = {
@@ -24,28 +30,16 @@ FAMILIES: Mapping[str, tuple[str, str]] = {
 """Registered name -> module and class. Imported when asked for."""
 
 
-@final
-@dataclass(frozen=True)
-class ProblemSpec:
-    """How to make a problem again: its name and the options it was made with."""
-
-    name: str
-    options: Mapping[str, Any]
-
-    def make(self) -> Problem:
-        """The problem that this describes."""
-        return make_problem(self.name, **self.options)
-
-
 def problem_class(name: str) -> type[Problem]:
-    """The class behind a registered name, ``module:Class`` or ``path/to/file.py:Class``."""
+    """The class behind a registered name, ``module:Class`` or ``path/to/file.py:Class``, imported."""
     if name in FAMILIES:
         module_name, class_name = FAMILIES[name]
     elif ":" in name:
         module_name, class_name = name.rsplit(":", 1)
     else:
         known = ", ".join(sorted(FAMILIES))
-        raise InvalidInput("problem", name, f"one of {known}, or module:Class, or path/to/file.py:Class")
+        allowed = f"one of {known}, or module:Class, or path/to/file.py:Class{meant(name, FAMILIES)}"
+        raise InvalidInput("problem", name, allowed)
     module = _load_file(Path(module_name)) if module_name.endswith(".py") else _import(module_name)
     found = getattr(module, class_name, None)
     if not (inspect.isclass(found) and issubclass(found, Problem)):
@@ -58,32 +52,72 @@ def problem_class(name: str) -> type[Problem]:
 def _import(name: str) -> Any:
     try:
         return importlib.import_module(name)
-    except ImportError as error:
+    except (ImportError, TypeError, ValueError) as error:
         raise InvalidInput("problem", name, f"a module that can be imported ({error})") from None
 
 
-def _load_file(path: Path) -> Any:
+def _load_file(path: Path) -> ModuleType:
     if not path.is_file():
         raise InvalidInput("problem", str(path), "a Python file that exists")
-    name = f"cicpe_user_{path.stem}"
+    name = f"{USER_MODULE}{path.stem}"
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
         raise InvalidInput("problem", str(path), "a Python file")
     module = importlib.util.module_from_spec(spec)
+    setattr(module, HASHED, file_digest(path))
     sys.modules[name] = module
     try:
-        spec.loader.exec_module(module)
+        with _among_its_neighbours(path):
+            spec.loader.exec_module(module)
     except Exception as error:
         raise ProblemError(f"{path} could not be run: {type(error).__name__}: {error}") from error
     return module
 
 
+_imported_neighbours: set[str] = set()
+"""Modules that were imported from beside a problem file: another file may have neighbours of the same names."""
+
+
+@contextmanager
+def _among_its_neighbours(path: Path) -> Iterator[None]:
+    """Lets a file import what lies beside it, for as long as it is imported itself."""
+    for name in _imported_neighbours:
+        sys.modules.pop(name, None)
+    _imported_neighbours.clear()
+    own = {name.partition("/")[0].removesuffix(".py") for name in neighbours(path)}
+    hidden = {name: sys.modules.pop(name) for name in list(sys.modules) if name.partition(".")[0] in own}
+    folder = str(path.resolve().parent)
+    sys.path.insert(0, folder)
+    importlib.invalidate_caches()
+    try:
+        yield
+    finally:
+        sys.path.remove(folder)
+        _imported_neighbours.update(name for name in sys.modules if name.partition(".")[0] in own)
+        sys.modules.update(hidden)
+        _imported_neighbours.difference_update(hidden)
+
+
 def make_problem(name: str, **options: Any) -> Problem:
     """Makes a problem; an option that its class does not take is refused by name."""
-    cls = problem_class(name)
+    return make_from_class(problem_class(name), name, options)
+
+
+def make_from_class(cls: type[Problem], name: str, options: Mapping[str, Any]) -> Problem:
+    """Makes a problem of a class, with options as JSON says them.
+
+    Args:
+        cls: The class.
+        name: What it is called in messages.
+        options: What its constructor is given; one that it does not take is refused by name.
+
+    Returns:
+        The problem, with both of its spaces set.
+    """
     taken = inspect.signature(cls).parameters
+    takes_all = any(parameter.kind is parameter.VAR_KEYWORD for parameter in taken.values())
     for option, value in options.items():
-        if option not in taken:
+        if option not in taken and not takes_all:
             allowed = ", ".join(taken) or "no options"
             raise InvalidInput(option, value, f"left out: {name} takes {allowed}")
     lists = {key: tuple(value) if isinstance(value, list) else value for key, value in options.items()}
@@ -95,15 +129,3 @@ def make_problem(name: str, **options: Any) -> Problem:
         if not isinstance(getattr(problem, space, None), Space):
             raise ProblemError(f"{name} must set {space} to a Box, an Interval or a Sphere")
     return problem
-
-
-def spec_of(problem: Problem) -> ProblemSpec:
-    """Describes a problem so that it can be made again from JSON."""
-    cls = type(problem)
-    options = asdict(problem) if is_dataclass(problem) else dict(getattr(problem, "options", {}))
-    for name, place in FAMILIES.items():
-        if place == (cls.__module__, cls.__qualname__):
-            return ProblemSpec(name, options)
-    if cls.__module__ == "__main__" or cls.__module__.startswith("cicpe_user_"):
-        return ProblemSpec(f"{inspect.getfile(cls)}:{cls.__qualname__}", options)
-    return ProblemSpec(f"{cls.__module__}:{cls.__qualname__}", options)

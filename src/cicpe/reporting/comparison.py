@@ -212,10 +212,10 @@ def _same_family(problem: Problem, about: dict[str, Any]) -> bool:
 
 def _given(model: Model, hidden: TaskBatch, epsilon: float, delta: float) -> BeliefAgent:
     """A model that was asked for: tasks of its family may have other options, but not another shape."""
-    name, theirs = spec_of(hidden.problem).name, model.description.problem
-    misfit = f"a model of {name}" if name != theirs else model.misfit(hidden.problem)
+    spec, theirs = spec_of(hidden.problem), model.description.problem_spec
+    misfit = model.misfit(hidden.problem) if spec.is_of(theirs) else f"a model of {spec.name}, and of its source"
     if misfit is not None:
-        raise InvalidInput("model", theirs, misfit)
+        raise InvalidInput("model", theirs.name, misfit)
     return _agent(model, hidden, epsilon, delta)
 
 

@@ -22,6 +22,7 @@ from cicpe.model import Model
 from cicpe.problems import Problem, TaskBatch
 from cicpe.problems.gp_max import GPMax
 from cicpe.spaces import Box
+from cicpe.streams import stream
 
 SHIFTS = (0.5, 1.0, 3.0)
 """Values of alpha and beta in a report's small grid."""
@@ -135,7 +136,7 @@ def measure(model: Model, setting: Setting, with_robustness: bool, problem: Prob
 
 def play_examples(agent: Agent, problem: Problem, count: int, seed: int) -> list[Example]:
     """Episodes step by step, on the first tasks of a seed: they are not chosen."""
-    return [_example(agent, problem, torch.Generator().manual_seed(seed + i)) for i in range(count)]
+    return [_example(agent, problem, stream(seed + i, "examples")) for i in range(count)]
 
 
 def _example(agent: Agent, problem: Problem, rng: torch.Generator) -> Example:

@@ -44,8 +44,8 @@ class Held(NamedTuple):
 class CampaignService:
     """A store, the models that campaigns may be begun with, and what was opened lately. Safe for threads.
 
-    Only the zoo and the folders named here can be begun with: a model's folder may name code of its own, so which
-    folders are read is for whoever starts the server to say.
+    Only the zoo and the folders named here can be begun with: which folders of this machine are read is for whoever
+    starts the server to say.
     """
 
     def __init__(self, store: Store, folders: Sequence[str | Path] = ()) -> None:
@@ -72,7 +72,7 @@ class CampaignService:
             if name not in names:
                 raise InvalidInput("context", {name: value}, f"given by name: {', '.join(names) or 'none'}")
         reference = self.models[wish.model]
-        settings = wish.model_dump(exclude={"model"})
+        settings = wish.model_dump(exclude={"model"}) | {"context": model.full_context(wish.context)}
         campaign = Campaign.new(self.store, model, reference, **settings)
         self._keep(campaign.record, Held(campaign.session.fork(), _setting(model, campaign.record, campaign.session)))
         return campaign

@@ -85,14 +85,38 @@ class Campaign:
         """A campaign as its log says, by its name or id. ``load`` reads a model by its reference (``cicpe.load``)."""
         record = store.find(campaign)
         model = load(record.model)
-        if model.fingerprint != record.model_sha256:
+        # Campaigns of earlier versions know a model by its weights and thresholds alone.
+        if record.model_sha256 not in (model.fingerprint, getattr(model, "earlier_fingerprint", None)):
             raise ModelError(
-                f"campaign {record.name} was made with model {record.model} of sha256 {record.model_sha256[:12]}..., "
-                f"but that model is now {model.fingerprint[:12]}...: put the first one back to go on with the campaign"
+                f"campaign {record.name} was made with model {record.model} of sha256 "
+                f"{record.model_sha256[:12]}..., and that is {model.fingerprint[:12]}... now: its config, weights, "
+                "thresholds, alarm or problem have changed. To go on with the campaign put the first one back; or go "
+                f"on knowingly, in a new campaign with the same past:  cicpe session adopt -c {record.name}"
             )
         session = model.session(record.epsilon, record.delta, seed=record.seed, stop=record.stop, **record.context)
         session.replay(stored.event for stored in store.events(record.id))
         return cls(store, record, session)
+
+    @classmethod
+    def adopt(cls, store: Store, campaign: str, model: SessionModel, reference: str, name: str) -> "Campaign":
+        """Goes on, knowingly, with another model than a campaign was made with: a new one with the same past.
+
+        Args:
+            store: Where the campaign is, and where the new one will be.
+            campaign: Its name or id. It stays as it is.
+            model: The model to go on with.
+            reference: Where the model will be found again.
+            name: What the new campaign is called.
+
+        Returns:
+            The new campaign. Its queries so far are those that were made.
+        """
+        record = store.find(campaign)
+        session = model.session(record.epsilon, record.delta, seed=record.seed, stop=record.stop, **record.context)
+        session.replay(stored.event for stored in store.events(record.id))
+        kept = record.model_dump(include={"epsilon", "delta", "seed", "stop", "context"})
+        made = store.create(name=name, model=reference, model_sha256=model.fingerprint, events=session.log, **kept)
+        return cls(store, made, session)
 
     @property
     def record(self) -> CampaignRecord:

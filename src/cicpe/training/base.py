@@ -151,7 +151,7 @@ class BaseTrainer(ABC, Generic[ConfigT]):
         """
         progress = self.progress
         trajectories = self._rollout(progress)
-        for k in range(self.config.updates_per_rollout):
+        for k in range(self._updates_due()):
             batch = trajectories if k == 0 else self.replay.sample(len(trajectories.tasks), self.rng)
             self._update(batch, progress)
         self._count_time()
@@ -229,6 +229,11 @@ class BaseTrainer(ABC, Generic[ConfigT]):
     def _random_share(self, progress: float) -> float:
         """The share of episodes whose queries are all uniform."""
         return max(self.config.random_episodes, 1 - (progress - self._uniform_start()) / RANDOM_START)
+
+    def _updates_due(self) -> int:
+        """How many updates follow a rollout: fewer where a budget in updates ends before."""
+        due, most = self.config.updates_per_rollout, self.budget.updates
+        return due if most is None else min(due, most - self.at.update)
 
     def _actor_is_due(self) -> bool:
         config = self.config
