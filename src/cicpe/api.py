@@ -76,9 +76,9 @@ def train(
     problem = make_problem(problem) if isinstance(problem, str) else problem
     if minutes is None and updates is None:
         minutes = 5.0
+    budget = Budget(minutes, updates)
     if minutes is not None and updates is not None:
         raise InvalidInput("updates", updates, "left out with minutes: a run ends after one or after the other")
-    budget = Budget(minutes, updates)
     wanted = problem.default_epsilon if epsilon is None else epsilon
     folder = None if out is None else Path(out)
     spec = spec_of(problem)

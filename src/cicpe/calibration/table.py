@@ -6,7 +6,7 @@ from typing import Any, NamedTuple, final
 
 import torch
 from jaxtyping import Float
-from pydantic import Field, model_validator
+from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 from torch import Generator, Tensor
 
 from cicpe.agents.belief_agent import PlattByContext
@@ -71,6 +71,12 @@ class Calibration(Config):
     """How confidence is shown: point x epsilon; empty where it is shown as it is."""
     curves: tuple[tuple[Curve, ...], ...] = ()
     """How success grows with the queries: point x epsilon; empty in models of earlier versions."""
+
+    @model_serializer(mode="wrap")
+    def _without_what_is_unknown(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """A model of an earlier version is written as it was read: its hash stays."""
+        data: dict[str, Any] = write(self)
+        return data if self.curves else {name: value for name, value in data.items() if name != "curves"}
 
     @model_validator(mode="before")
     @classmethod
