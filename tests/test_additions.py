@@ -201,7 +201,7 @@ def test_a_stop_rule_is_calibrated_saved_and_kept(tmp_path: Path, monkeypatch: p
     monkeypatch.setitem(STOP_RULES, "spread", SpreadRule())
     model = cicpe.train(Weighing(), recipe="mean", updates=1)
     again = cicpe.load(model.save(tmp_path / "model"))
-    assert again.calibration.rules.keys() == {"confidence", "spread"}
+    assert again.calibration.rules.keys() == {"confidence", "each", "spread"}
     result = cicpe.evaluate(model, epsilon=0.2, delta=0.1, stop="spread", episodes=2000)
     assert result.accuracy_ci[1] > 0.9
     # The spread of a mean depends on the number of weighings alone, so all stop after as many.

@@ -16,7 +16,6 @@ import torch
 from cicpe.agents.stop_rules import STOP_RULES
 from cicpe.beliefs.base import Belief, BeliefConfig, FitRequest, FittedBelief
 from cicpe.beliefs.budget import Budget
-from cicpe.calibration.thresholds import DELTAS, choose_cells
 from cicpe.episodes.table import EpisodeTable, RecordSettings, tabulate
 from cicpe.errors import CicpeError
 from cicpe.files import write_json
@@ -35,7 +34,7 @@ SCORING = 0.05
 """Share of the budget that scoring it may take."""
 LONGEST = 100
 """Queries of a scored episode, at most."""
-EPISODES = 192
+EPISODES = 512
 """Held-out tasks, at most."""
 TOGETHER = 32
 """Tasks that are played together while it is not known how long they take."""
@@ -231,11 +230,11 @@ def needed(table: EpisodeTable, epsilon: float, horizon: int) -> tuple[float, fl
         Both; where the accuracy is not reached, the first is above the horizon, by how much is missing.
     """
     success = table.loss[0] <= epsilon
-    rule = STOP_RULES["confidence"]
-    thresholds = rule.thresholds(None)
-    cells = choose_cells(success, rule.stop_times(table, 0, thresholds), thresholds, alpha=0.5)
-    cell, reached = cells[DELTAS.index(DELTA)], float(success[:, -1].double().mean())
-    return (horizon * (2 - reached) if cell is None else cell.queries), reached
+    rule, rows = STOP_RULES["confidence"], torch.arange(len(success))
+    stops = rule.stop_times(table, 0, rule.thresholds(None))
+    enough = [stop.double().mean() for stop in stops if success[rows, stop].double().mean() >= 1 - DELTA]
+    reached = float(success[:, -1].double().mean())
+    return (float(min(enough)) if enough else horizon * (2 - reached)), reached
 
 
 def chosen_before(folder: Path | None) -> str | None:

@@ -46,7 +46,7 @@ def test_a_rule_that_values_queries_needs_costs() -> None:
 
 
 def test_a_rule_that_is_not_there_is_refused_with_those_that_are() -> None:
-    with pytest.raises(InvalidInput, match="confidence, bellman, shaped"):
+    with pytest.raises(InvalidInput, match="confidence, each, bellman, shaped"):
         stop_rule("never")
 
 

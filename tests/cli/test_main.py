@@ -316,7 +316,7 @@ def test_train_refuses(run: Run, tmp_path: Path, problem: str, options: list[str
         ("--epsilon much --delta 0.4", ["--epsilon", "'much'"]),
         ("--epsilon 0.9 --delta 0.4 --noise 0.3", ["noise must be", "got 0.3", "trained for"]),
         ("--epsilon 0.9 --delta 0.4 --noise -1", ["noise must be", "got -1"]),
-        ("--epsilon 0.9 --delta 0.4 --stop never", ["stop must be", "got 'never'", "confidence, bellman, shaped"]),
+        ("--epsilon 0.9 --delta 0.4 --stop never", ["stop must be", "got 'never'", "confidence, each, bellman"]),
         ("--epsilon 0.9 --delta 0.4 --episodes 0", ["episodes must be", "got 0", "at least 1"]),
         ("--epsilon 0.9 --delta 0.4 --problem nothing", ["problem must be", "got 'nothing'"]),
         ("--epsilon 0.9 --delta 0.4 --problem gp-max", ["problem must be", "got 'gp-max'", "query_space"]),
@@ -453,13 +453,14 @@ def test_the_demo_runs_to_its_end(run: Run, tmp_path: Path, monkeypatch: pytest.
         assert words in done.out
 
 
-@pytest.mark.parametrize(("kappa", "ended"), [(0.0, "stopped after 0 queries"), (1.0, "ran into its horizon")])
+@pytest.mark.parametrize(("kappa", "ended"), [(0.0, "ran into its horizon"), (1.0, "ran into its horizon")])
 def test_the_demo_shows_a_session(
     folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], kappa: float, ended: str
 ) -> None:
     demo._live(stopping_at(cicpe.load(folder), kappa), tmp_path / "trajectory.png", seed=1)
     out = capsys.readouterr().out
     assert ended in out
-    assert out.count("asked") == (0 if kappa == 0 else cicpe.load(folder).description.horizon)
+    # A threshold that is low enough on average is not for a campaign of its own: it is not sure of anything.
+    assert out.count("asked") == cicpe.load(folder).description.horizon
     assert "distance" in out
     assert (tmp_path / "trajectory.png").read_bytes().startswith(b"\x89PNG")

@@ -559,6 +559,7 @@ def test_processes_on_one_storage_never_share_a_place(tmp_path: Path) -> None:
         process.stdin.write("go\n")
         process.stdin.flush()
     for process in running:
-        assert process.wait(timeout=120) == 0
+        process.communicate(timeout=120)
+        assert process.returncode == 0
     assert len(study.trials) == 12
     assert len(set(points(study.trials))) == 12

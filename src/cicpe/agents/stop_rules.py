@@ -46,6 +46,8 @@ class StopRule(ABC):
     name: str
     uses_cost: bool = False
     """Whether a threshold is the cost of a query, at which the belief has to value going on."""
+    for_each: bool = False
+    """Whether every episode that stops is to be as sure as is promised, and not their average alone."""
 
     @abstractmethod
     def thresholds(self, costs: tuple[float, float] | None) -> Float[Tensor, " threshold"]:
@@ -78,10 +80,9 @@ class StopRule(ABC):
         return [first_true(self.would_stop(table.view(epsilon), threshold)) for threshold in thresholds]
 
 
-@final
 @dataclass(frozen=True)
 class ConfidenceRule(StopRule):
-    """Stop once the predicted probability of success reaches the threshold."""
+    """Stop once the predicted probability of success reaches the threshold; the promise is kept on average."""
 
     name: str = "confidence"
 
@@ -98,6 +99,18 @@ class ConfidenceRule(StopRule):
         self, table: RecordedEpisodes, epsilon: int, thresholds: Float[Tensor, " threshold"]
     ) -> list[Int[Tensor, " episode"]]:
         return first_passages(table.confidence[epsilon], thresholds)
+
+
+@final
+@dataclass(frozen=True)
+class EachRule(ConfidenceRule):
+    """Stop only where this episode's own calibrated confidence is at least 1 - delta.
+
+    The confidence rule keeps its promise on average over episodes: some may stop at 0.3 because others stop at 0.99.
+    """
+
+    name: str = "each"
+    for_each: bool = True
 
 
 @final
@@ -124,12 +137,19 @@ class BellmanRule(StopRule):
         return thresholds.amin(dim=-1)
 
 
-STOP_RULES: dict[str, StopRule] = {rule.name: rule for rule in (ConfidenceRule(), BellmanRule(), BellmanRule("shaped"))}
+STOP_RULES: dict[str, StopRule] = {
+    rule.name: rule for rule in (ConfidenceRule(), EachRule(), BellmanRule(), BellmanRule("shaped"))
+}
 """By name. ``shaped`` is the Bellman rule of a critic that values a query by what it gains over stopping now."""
+
+
+ALIASES = {"average": "confidence"}
+"""Other names of rules."""
 
 
 def stop_rule(name: str) -> StopRule:
     """The rule of that name, refused where there is none."""
+    name = ALIASES.get(name, name)
     if name not in STOP_RULES:
         raise InvalidInput("stop", name, f"one of {', '.join(STOP_RULES)}")
     return STOP_RULES[name]

@@ -5,6 +5,7 @@ likelihood where decisions are made: at the prefixes at which held-out episodes 
 decisions are the same with or without it.
 """
 
+import math
 from typing import NamedTuple
 
 import torch
@@ -21,6 +22,11 @@ class Platt(NamedTuple):
 
     slope: float
     intercept: float
+
+    def raw(self, shown: float) -> float:
+        """The raw confidence that is shown as ``shown``."""
+        log_odds = (math.log(shown / (1 - shown)) - self.intercept) / self.slope
+        return 1 / (1 + math.exp(-max(-700.0, min(700.0, log_odds))))
 
 
 def fit_platt(

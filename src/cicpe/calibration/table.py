@@ -4,6 +4,7 @@ import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple, final
 
+import numpy as np
 import torch
 from jaxtyping import Float
 from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
@@ -11,6 +12,7 @@ from torch import Generator, Tensor
 
 from cicpe.agents.belief_agent import PlattByContext
 from cicpe.agents.stop_rules import Threshold, stop_rule
+from cicpe.beliefs.base import EDGE
 from cicpe.calibration.platt import Platt
 from cicpe.config import Config
 from cicpe.errors import InvalidInput
@@ -144,10 +146,28 @@ class Calibration(Config):
 
     def table(self, stop: str) -> ThresholdTable:
         """The thresholds of a rule, refused where it was not calibrated."""
+        if stop not in self.rules and stop_rule(stop).for_each and "confidence" in self.rules:
+            return self._each()
         if stop not in self.rules:
             allowed = " or ".join(self.rules)
             raise InvalidInput("stop", stop, f"{allowed}: the rules that this model was calibrated for")
         return self.rules[stop]
+
+    def _each(self) -> ThresholdTable:
+        """The thresholds at which every episode is as sure as is promised, for models of earlier versions."""
+
+        def cell(point: int, e: int, column: int) -> ThresholdCell | None:
+            average = self.rules["confidence"][point][e][column]
+            platt = self.platt[point][e] if self.platt else Platt(1.0, 0.0)
+            floor = platt.raw(1 - self.deltas[column])
+            if average is None or average.threshold >= floor:
+                return None if average is None else average._replace(risky=None, share=1.0)
+            return _between(self.rules["confidence"][point][e], floor)
+
+        points, columns = range(len(self.grid)), range(len(self.deltas))
+        return tuple(
+            tuple(tuple(cell(point, e, c) for c in columns) for e in range(len(self.epsilons))) for point in points
+        )
 
     def threshold(self, stop: str, epsilon: float, delta: float, sharing: Generator | None = None) -> Threshold:
         """The threshold as a function of an episode's context, or an error that says what is possible.
@@ -235,6 +255,19 @@ class Calibration(Config):
         if curve and _still_rises(curve):
             ways.append(f"a horizon above {curve[-1].queries} queries, if the problem allows it")
         return f". What would help: {', '.join([*ways, 'more minutes of training'])}"
+
+
+def _between(cells: Cells, threshold: float) -> ThresholdCell:
+    """What a threshold would have given, by those that were tried: in between, or as the nearest."""
+    tried = sorted({(cell.threshold, cell.accuracy, cell.queries) for cell in cells if cell is not None})
+    places, accuracies, queries = zip(*((_log_odds(t), a, q) for t, a, q in tried), strict=True)
+    at = _log_odds(threshold)
+    return ThresholdCell(threshold, float(np.interp(at, places, accuracies)), float(np.interp(at, places, queries)))
+
+
+def _log_odds(confidence: float) -> float:
+    inside = min(max(confidence, EDGE), 1 - EDGE)
+    return math.log(inside / (1 - inside))
 
 
 def _still_rises(curve: Curve) -> bool:

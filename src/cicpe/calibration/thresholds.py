@@ -186,8 +186,11 @@ def calibrate(belief: Belief, problem: Problem, request: CalibrationRequest) -> 
     run = replace(run, on_played=_counted(episodes + for_costs, request.on_progress, deadline), deadline=deadline)
     grid, tables = _by_context(run, episodes, request, "episodes", plan.n_context_knots)
     episodes = sum(table.loss.shape[1] for table in tables)
-    free = [rule for rule in rules if not rule.uses_cost]
+    free = [rule for rule in rules if not rule.uses_cost and not rule.for_each]
     chosen = {rule.name: _table(rule, tables, epsilons, request.alpha, plan) for rule in free}
+    platt = _platt_table(tables, epsilons, chosen["confidence"])
+    each = [rule for rule in rules if rule.for_each]
+    chosen |= {rule.name: _table(rule, tables, epsilons, request.alpha, plan, platt) for rule in each}
     if costly:
         valued = replace(run, settings=replace(run.settings, rules=costly))
         _, tables_for_costs = _by_context(valued, for_costs, request, "costs", plan.n_context_knots)
@@ -202,23 +205,29 @@ def calibrate(belief: Belief, problem: Problem, request: CalibrationRequest) -> 
         deltas=DELTAS,
         context_knots=grid.knots,
         rules=chosen,
-        platt=_platt_table(tables, epsilons, chosen["confidence"]),
+        platt=platt,
         curves=tuple(tuple(_curve(table.loss[e] <= value) for e, value in enumerate(epsilons)) for table in tables),
     )
 
 
 def _table(
-    rule: StopRule, tables: Sequence[EpisodeTable], epsilons: Sequence[float], alpha: float, plan: CalibrationPlan
+    rule: StopRule,
+    tables: Sequence[EpisodeTable],
+    epsilons: Sequence[float],
+    alpha: float,
+    plan: CalibrationPlan,
+    platt: Sequence[Sequence[Platt]] = (),
 ) -> tuple[tuple[Cells, ...], ...]:
-    """The thresholds of one rule, by context and epsilon."""
+    """The thresholds of one rule, by context and epsilon; with ``platt``, none below what each episode has to reach."""
     thresholds = rule.thresholds(plan.costs)
-    return tuple(
-        tuple(
-            choose_cells(table.loss[e] <= value, rule.stop_times(table, e, thresholds), thresholds, alpha)
-            for e, value in enumerate(epsilons)
-        )
-        for table in tables
-    )
+
+    def cells(point: int, e: int) -> Cells:
+        table = tables[point]
+        floors = [platt[point][e].raw(1 - delta) for delta in DELTAS] if platt else None
+        times = rule.stop_times(table, e, thresholds)
+        return choose_cells(table.loss[e] <= epsilons[e], times, thresholds, alpha, floors)
+
+    return tuple(tuple(cells(point, e) for e in range(len(epsilons))) for point in range(len(tables)))
 
 
 def _affordable(run: CalibrationRun, request: CalibrationRequest, began: float) -> int:
@@ -273,7 +282,13 @@ def _platt(success: Tensor, confidence: Tensor, cells: Cells) -> Platt:
     return fit_platt(confidence.gather(1, at).flatten(), success.gather(1, at).flatten(), strength=4.0 * weight)
 
 
-def choose_cells(success: Tensor, stops: Sequence[Tensor], thresholds: Tensor, alpha: float) -> Cells:
+def choose_cells(
+    success: Tensor,
+    stops: Sequence[Tensor],
+    thresholds: Tensor,
+    alpha: float,
+    floors: Sequence[float] | None = None,
+) -> Cells:
     """For each delta, the last threshold before the first whose success bound falls below 1 - (1 - MARGIN) delta.
 
     Args:
@@ -281,6 +296,7 @@ def choose_cells(success: Tensor, stops: Sequence[Tensor], thresholds: Tensor, a
         stops: The stopping time of every episode, for every threshold.
         thresholds: From the safest down.
         alpha: Level of the bound.
+        floors: For each delta, what a threshold has to be at least; nothing where not given.
 
     Returns:
         One cell per delta.
@@ -292,15 +308,17 @@ def choose_cells(success: Tensor, stops: Sequence[Tensor], thresholds: Tensor, a
     accuracy = correct / n
     bound, _ = clopper_pearson(correct, n, alpha)
     cells: list[ThresholdCell | None] = []
-    for delta in DELTAS:
+    for column, delta in enumerate(DELTAS):
         failed = np.nonzero(bound < 1 - (1 - MARGIN) * delta)[0]
         last = (int(failed[0]) if len(failed) else len(thresholds)) - 1
+        if floors is not None:
+            last = min(last, int((thresholds >= floors[column]).sum()) - 1)
         if last < 0:
             cells.append(None)
             continue
         cell = ThresholdCell(float(thresholds[last]), float(accuracy[last]), queries[last])
         lower = np.nonzero(accuracy[last + 1 :] < 1 - delta)[0]
-        if len(lower) and cell.accuracy > 1 - delta:
+        if floors is None and len(lower) and cell.accuracy > 1 - delta:
             next_accuracy = float(accuracy[last + 1 + lower[0]])
             share = (1 - delta - next_accuracy) / (cell.accuracy - next_accuracy)
             cell = cell._replace(risky=float(thresholds[last + 1 + lower[0]]), share=share)

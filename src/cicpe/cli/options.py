@@ -27,7 +27,14 @@ Context = Annotated[
     list[str] | None,
     typer.Option(metavar="NAME=VALUE", help="A known context at one value; may be repeated. --noise is short for one."),
 ]
-Stop = Annotated[str, typer.Option(metavar="confidence|bellman|shaped", help="The stop rule.")]
+Stop = Annotated[
+    str,
+    typer.Option(
+        metavar="average|each|bellman|shaped",
+        help="The stop rule. average (or confidence): 1 - delta of all episodes are right; each: only where an "
+        "episode is as sure itself.",
+    ),
+]
 Seed = Annotated[int, typer.Option("--seed", parser=seed, metavar="N", help="Seeds the tasks.")]
 OwnProblem = Annotated[
     str | None,

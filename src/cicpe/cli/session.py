@@ -135,7 +135,13 @@ def new(
     context: Annotated[
         list[str] | None, typer.Option(metavar="NAME=VALUE", help="Anything else that the model wants to know.")
     ] = None,
-    stop: Annotated[str, typer.Option(metavar="confidence|bellman", help="The stop rule.")] = "confidence",
+    stop: Annotated[
+        str,
+        typer.Option(
+            metavar="each|average|bellman",
+            help="The stop rule. each: only where this campaign is as sure as asked; average: together, campaigns are.",
+        ),
+    ] = "each",
     random_seed: Annotated[int, typer.Option("--seed", parser=seed, metavar="N", help="Seeds the queries.")] = 0,
     problem: options.OwnProblem = None,
     changed_problem: options.ChangedProblem = False,

@@ -122,7 +122,7 @@ class CicpeSampler(BaseSampler):
         value_range: ValueRange | None = None,
         observations: Observations | None = None,
         seed: int = 0,
-        stop: StopName = "confidence",
+        stop: StopName = "each",
         independent_sampler: BaseSampler | None = None,
         stop_study: bool = True,
         **context: float,

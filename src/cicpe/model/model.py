@@ -71,6 +71,7 @@ class Model:
             An agent for episodes and sessions.
         """
         rule = stop_rule(stop)
+        stop = rule.name
         supported = [known.name for known in rules_for(self.belief.cost_rule)]
         if stop not in supported:
             raise InvalidInput("stop", stop, f"{' or '.join(supported)}: what this model supports")
@@ -101,9 +102,7 @@ class Model:
             platt=self.calibration.platt_at(epsilon),
         )
 
-    def session(
-        self, epsilon: float, delta: float, *, seed: int = 0, stop: str = "confidence", **context: float
-    ) -> Session:
+    def session(self, epsilon: float, delta: float, *, seed: int = 0, stop: str = "each", **context: float) -> Session:
         """A live campaign. Context, such as ``noise=0.05``, is given by name; see ``context_names``."""
         agent = self.agent(epsilon, delta, stop)
         values = self._context(context)

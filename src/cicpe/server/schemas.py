@@ -119,7 +119,7 @@ class NewCampaign(_Body):
     epsilon: Annotated[Number, Field(gt=0)]
     delta: Annotated[Number, Field(gt=0, lt=1)]
     seed: Annotated[int, Field(strict=True, ge=0, lt=2**32)] = 0
-    stop: StopName = "confidence"
+    stop: StopName = "each"
     context: Annotated[dict[str, Number], Field(max_length=64)] = {}
     """What is known beforehand, by name, such as ``noise``."""
 

@@ -19,7 +19,7 @@ class SessionModel(Protocol):
         """Which model it is."""
 
     def session(
-        self, epsilon: float, delta: float, *, seed: int = 0, stop: StopName = "confidence", **context: float
+        self, epsilon: float, delta: float, *, seed: int = 0, stop: StopName = "each", **context: float
     ) -> Session:
         """A session with an empty log."""
 
@@ -60,7 +60,7 @@ class Campaign:
         epsilon: float,
         delta: float,
         seed: int = 0,
-        stop: StopName = "confidence",
+        stop: StopName = "each",
         context: Mapping[str, float] | None = None,
     ) -> "Campaign":
         """A new campaign. ``reference`` is where the model will be found again: a name in the zoo, or its folder."""

@@ -83,7 +83,7 @@ class Store(Protocol):
         epsilon: float,
         delta: float,
         seed: int = 0,
-        stop: StopName = "confidence",
+        stop: StopName = "each",
         context: Mapping[str, float] | None = None,
         events: Sequence[Event] = (),
     ) -> CampaignRecord:

@@ -72,7 +72,7 @@ class SqlStore:
         epsilon: float,
         delta: float,
         seed: int = 0,
-        stop: StopName = "confidence",
+        stop: StopName = "each",
         context: Mapping[str, float] | None = None,
         events: Sequence[Event] = (),
     ) -> CampaignRecord:
