@@ -5,6 +5,7 @@ a wanted accuracy on held-out simulated tasks, the same ones for all.
 """
 
 import json
+import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -14,8 +15,9 @@ from typing import Any, NamedTuple, final
 import torch
 
 from cicpe.agents.stop_rules import STOP_RULES
-from cicpe.beliefs.base import Belief, BeliefConfig, FitRequest, FittedBelief
+from cicpe.beliefs.base import Belief, BeliefConfig, CalibrationPlan, FitRequest, FittedBelief
 from cicpe.beliefs.budget import Budget
+from cicpe.calibration.table import MARGIN
 from cicpe.episodes.table import EpisodeTable, RecordSettings, tabulate
 from cicpe.errors import CicpeError
 from cicpe.files import write_json
@@ -28,7 +30,9 @@ TABLE = "race.json"
 """What was tried, in a run's folder."""
 DELTA = 0.1
 """The delta that contenders are compared at."""
-SLICE = 0.16
+MOST = 0.5
+"""Share of the budget after which no further kind is tried."""
+SLICE = 0.15
 """Share of the budget that a contender is fitted for before it is scored."""
 SCORING = 0.05
 """Share of the budget that scoring it may take."""
@@ -38,6 +42,10 @@ EPISODES = 512
 """Held-out tasks, at most."""
 TOGETHER = 32
 """Tasks that are played together while it is not known how long they take."""
+CALIBRATION = 0.35
+"""Share of the budget that calibration may count on."""
+LEVEL = 1.645
+"""Standard deviations by which calibration has to be sure of an accuracy."""
 AHEAD = 0.85
 """By how much a network has to be ahead: a computed belief can be gone on with, and does not forget."""
 CERTAIN = 0.96
@@ -49,7 +57,8 @@ class Score(NamedTuple):
 
     recipe: str
     queries: float
-    """Needed for an accuracy of 1 - DELTA at the middle epsilon; above the horizon where that was not reached."""
+    """Needed at the middle epsilon for the accuracy that calibration will ask for so that 1 - DELTA is kept; above the
+    horizon where that was not reached."""
     accuracy: float
     """After all of its queries."""
     horizon: int
@@ -66,13 +75,9 @@ class Score(NamedTuple):
             return f"tried {self.recipe}: {self.fault}"
         needs = f"{self.queries:.1f} queries" if self.queries <= self.horizon else "not reached"
         return (
-            f"tried {self.recipe} for {self.seconds:.0f} s: {needs} for an accuracy of {1 - DELTA:g}; "
+            f"tried {self.recipe} for {self.seconds:.0f} s: {needs} to keep delta {DELTA:g}; "
             f"{self.accuracy:.2f} are right after at most {self.horizon} queries ({self.episodes} tasks)"
         )
-
-
-class _OvertakenError(Exception):
-    """Ends the training of a network that another contender is ahead of."""
 
 
 @final
@@ -103,7 +108,7 @@ class Race:
         """Fits and scores every choice in turn.
 
         Args:
-            choices: In the order in which they are tried; networks, which learn slowly and can be stopped, come last.
+            choices: In the order in which they are tried.
 
         Returns:
             The best one, fitted for what was left of the budget beside calibration.
@@ -111,75 +116,64 @@ class Race:
         scores: list[Score] = []
         fitted: dict[str, FittedBelief] = {}
         for choice in choices:
-            if choice.config.has_checkpoints:
-                continue
+            if fitted and time.perf_counter() - self.began > MOST * self.seconds:
+                break
             score, belief = self._tried(choice)
             scores.append(score)
             self.callback.on_choice((score.line,))
             if belief is not None:
                 fitted[choice.recipe] = belief
-        best = min((score for score in scores if score.fault is None), key=lambda score: score.queries, default=None)
-        for choice in choices:
-            if not choice.config.has_checkpoints:
-                continue
-            trained = self._trained(choice, best, scores)
-            if trained is not None:
-                self._written(scores, choice.recipe)
-                return choice, trained
-        if best is None:
+        if not fitted:
             raise CicpeError("; ".join(score.line for score in scores))
-        winner = next(choice for choice in choices if choice.recipe == best.recipe)
-        self._written(scores, winner.recipe)
-        self.callback.on_choice((f"{winner.recipe}, which needed the fewest queries", *winner.reasons))
-        return winner, self._longer(fitted[winner.recipe])
+        networks = {choice.recipe for choice in choices if choice.config.has_checkpoints}
+
+        def handicapped(score: Score) -> float:
+            return score.queries / (AHEAD if score.recipe in networks else 1)
+
+        best = min((score for score in scores if score.recipe in fitted), key=handicapped).recipe
+        winner = next(choice for choice in choices if choice.recipe == best)
+        self._written(scores, best)
+        if self.request.folder is not None and best not in networks:
+            (self.request.folder / CHECKPOINT).unlink(missing_ok=True)
+        self.callback.on_choice((f"{best}, which needed the fewest queries", *winner.reasons))
+        return winner, self._longer(fitted[best])
 
     def _tried(self, choice: Choice) -> tuple[Score, FittedBelief | None]:
         """A short fit, and its score."""
-        began = time.perf_counter()
+        began, seconds = time.perf_counter(), min(SLICE * self.seconds, 0.4 * self.left)
         try:
             config = self.configure(choice.config)
-            budget = Budget(minutes=min(SLICE * self.seconds, 0.4 * self.left) / config.fit_share / 60)
-            fitted = config.fit(replace(self.request, budget=budget, folder=None))
+            fitted = config.fit(self._request(config, seconds))
         except CicpeError as error:
             seconds = time.perf_counter() - began
             return Score(choice.recipe, float("inf"), 0.0, 0, 0, seconds, str(error)), None
-        return self._scored(choice.recipe, fitted.belief, config.epsilon, began), fitted
+        return self._scored(choice.recipe, fitted, began), fitted
 
-    def _scored(self, recipe: str, belief: Belief, epsilon: tuple[float, float], began: float) -> Score:
-        middle = (epsilon[0] * epsilon[1]) ** 0.5
-        belief = belief.with_horizon(min(belief.horizon, LONGEST))
+    def _request(self, config: BeliefConfig, seconds: float) -> FitRequest:
+        """What a contender is asked for: a network the whole way, with a pause; others as much as takes that time."""
+        if config.has_checkpoints:
+            identity = {**self.request.identity, "config": config.model_dump(mode="json")}
+            budget = Budget(minutes=self.left / 60)
+            return replace(self.request, budget=budget, identity=identity, pause=seconds)
+        return replace(self.request, budget=Budget(minutes=seconds / config.fit_share / 60), folder=None)
+
+    def _scored(self, recipe: str, fitted: FittedBelief, began: float) -> Score:
+        belief, (low, high) = fitted.belief, fitted.config.epsilon
+        belief, middle = belief.with_horizon(min(belief.horizon, LONGEST)), (low * high) ** 0.5
+        start = time.perf_counter()
         table = played(belief, self.problem, middle, min(SCORING * self.seconds, 0.3 * self.left), self.seed)
-        queries, accuracy = needed(table, middle, self.problem.horizon)
+        each = (time.perf_counter() - start) / table.loss.shape[1]
+        wanted = self._wanted(fitted.config.calibration, each)
+        queries, accuracy = needed(table, middle, self.problem.horizon, wanted)
         seconds = time.perf_counter() - began
         return Score(recipe, queries, accuracy, belief.horizon, table.loss.shape[1], seconds)
 
-    def _trained(self, choice: Choice, best: Score | None, scores: list[Score]) -> FittedBelief | None:
-        """A network trained for what is left, or None where it is behind the best after a slice."""
-        began = time.perf_counter()
-        config = self.configure(choice.config)
-        at = SLICE * self.seconds
-        decided = best is None
-
-        def overtaken(progress: float, freeze: Callable[[], FittedBelief]) -> None:
-            nonlocal decided
-            if decided or time.perf_counter() - began < at:
-                return
-            decided = True
-            score = self._scored(choice.recipe, freeze().belief, config.epsilon, began)
-            scores.append(score)
-            self.callback.on_choice((score.line,))
-            if best is not None and score.queries >= AHEAD * best.queries:
-                raise _OvertakenError
-            self.callback.on_choice((f"{choice.recipe}, which needed the fewest queries", *choice.reasons))
-
-        budget = Budget(minutes=max(self.left, 0.1 * self.seconds) / 60)
-        try:
-            identity = {**self.request.identity, "config": config.model_dump(mode="json")}
-            return config.fit(replace(self.request, budget=budget, on_checkpoint=overtaken, identity=identity))
-        except _OvertakenError:
-            if self.request.folder is not None:
-                (self.request.folder / CHECKPOINT).unlink(missing_ok=True)
-            return None
+    def _wanted(self, plan: CalibrationPlan, seconds_per_episode: float) -> float:
+        """The accuracy that calibration will ask for: the fewer its episodes, the more of a margin it needs."""
+        grid = self.problem.context_grid(plan.n_context_knots)
+        affordable = CALIBRATION * self.seconds / max(seconds_per_episode, 1e-9) / (1 if grid is None else len(grid))
+        n = min(max(affordable, 32.0), plan.max_episodes)
+        return min(1 - (1 - MARGIN) * DELTA + LEVEL * math.sqrt(DELTA * (1 - DELTA) / n), CERTAIN)
 
     def _longer(self, fitted: FittedBelief) -> FittedBelief:
         """The fit, gone on with where its kind can."""
@@ -209,7 +203,7 @@ def played(belief: Belief, problem: Problem, epsilon: float, seconds: float, see
     """
     rng, began = torch.Generator().manual_seed(seed), time.perf_counter()
     parts: list[EpisodeTable] = []
-    settings = RecordSettings((epsilon,), certain=CERTAIN)
+    settings = RecordSettings((epsilon,), certain=CERTAIN, deadline=began + 2 * seconds)
     while sum(part.loss.shape[1] for part in parts) < EPISODES:
         parts.append(tabulate(belief, TaskBatch.draw(problem, TOGETHER, rng), settings, rng))
         spent = time.perf_counter() - began
@@ -218,13 +212,14 @@ def played(belief: Belief, problem: Problem, epsilon: float, seconds: float, see
     return EpisodeTable.joined(parts)
 
 
-def needed(table: EpisodeTable, epsilon: float, horizon: int) -> tuple[float, float]:
-    """The queries that an accuracy of 1 - DELTA takes, and the accuracy at the end.
+def needed(table: EpisodeTable, epsilon: float, horizon: int, wanted: float = 1 - DELTA) -> tuple[float, float]:
+    """The queries that an accuracy takes, and the accuracy at the end.
 
     Args:
         table: Recorded episodes.
         epsilon: How close is close enough.
         horizon: The most queries that the problem allows.
+        wanted: The accuracy.
 
     Returns:
         Both; where the accuracy is not reached, the first is above the horizon, by how much is missing.
@@ -232,7 +227,7 @@ def needed(table: EpisodeTable, epsilon: float, horizon: int) -> tuple[float, fl
     success = table.loss[0] <= epsilon
     rule, rows = STOP_RULES["confidence"], torch.arange(len(success))
     stops = rule.stop_times(table, 0, rule.thresholds(None))
-    enough = [stop.double().mean() for stop in stops if success[rows, stop].double().mean() >= 1 - DELTA]
+    enough = [stop.double().mean() for stop in stops if success[rows, stop].double().mean() >= wanted]
     reached = float(success[:, -1].double().mean())
     return (float(min(enough)) if enough else horizon * (2 - reached)), reached
 

@@ -230,6 +230,8 @@ class FitRequest:
     """Told how far the fit is when it begins: above 0 where it was resumed."""
     on_checkpoint: Callable[[float, Callable[[], "FittedBelief"]], None] = lambda progress, freeze: None
     """Told how far the fit is after every iteration, with a way to freeze its present state."""
+    pause: float | None = None
+    """Seconds after which a training loop returns what there is, to be gone on with."""
 
 
 class FittedBelief(NamedTuple):

@@ -1,5 +1,6 @@
 """Episodes that go on past every stop: what would have been done at every prefix, so that any rule can be judged."""
 
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, final
@@ -83,6 +84,8 @@ class RecordSettings:
     """Queries before such a rule may stop."""
     certain: float = CERTAIN
     """Confidence at which an episode need not be played on: rules with a higher threshold are judged too strictly."""
+    deadline: float | None = None
+    """When all episodes end, by ``time.perf_counter``, wherever they are."""
 
 
 @final
@@ -141,6 +144,8 @@ def tabulate(belief: Belief, tasks: TaskBatch, settings: RecordSettings, rng: Ge
         return torch.stack([_decisions(settings, grids, assessment, e) for e in range(len(epsilons))], dim=1)
 
     def settled(rows: Tensor, assessment: Assessment) -> Tensor:
+        if settings.deadline is not None and time.perf_counter() > settings.deadline:
+            return torch.ones(len(rows), dtype=torch.bool)
         sure = (assessment.confidence >= settings.certain).all(dim=0)
         return sure & (stopped[rows] | decided(assessment)).flatten(1).all(dim=1)
 

@@ -212,6 +212,11 @@ class BaseTrainer(ABC, Generic[ConfigT]):
         """Starts counting time from now (after a pause, or a restored checkpoint)."""
         self._clock = self._now()
 
+    def go_on(self, minutes: float) -> None:
+        """Sets the budget to what is spent and so many minutes more; time since the last iteration does not count."""
+        self.budget = Budget(minutes=self.at.seconds / 60 + minutes)
+        self._clock = self._now()
+
     def _count_time(self) -> None:
         now = self._now()
         self.at.seconds += now - self._clock

@@ -212,7 +212,7 @@ def candidates(problem: Problem) -> list[Choice]:
         problem: The family.
 
     Returns:
-        Computed beliefs first, the likeliest first among them, and networks last.
+        The likeliest first.
     """
     facts, space = structure_of(problem), problem.parameter_space
     tried = ["answers"] if has_numbers(problem) else []
@@ -222,7 +222,11 @@ def candidates(problem: Problem) -> list[Choice]:
         tried.append("functions")
     if not tried and problem.answer_space.dim == 1:
         tried.append("answers")
-    return [choose(recipe, problem) for recipe in (*tried, "fast")]
+    # A memory that is made for what is seen comes first; else networks, which learn slowly, come last.
+    memory = _memory_for(problem, facts).memory
+    fits = isinstance(memory, PerAxisConfig) or (isinstance(memory, RegressionConfig) and memory.features == "linear")
+    network_first = fits and problem.answer_space.dim > 1
+    return [choose(recipe, problem) for recipe in (["fast", *tried] if network_first else [*tried, "fast"])]
 
 
 def choose(recipe: str | None, problem: Problem, actor: str | None = None) -> Choice:

@@ -1,11 +1,12 @@
 """A whole run of a training loop: from its checkpoint or from the start, to a frozen belief."""
 
 import copy
+import math
 import time
 from dataclasses import replace
 
 from cicpe.beliefs.base import FitRequest, FittedBelief
-from cicpe.beliefs.budget import CALIBRATION_SHARE
+from cicpe.beliefs.budget import CALIBRATION_SHARE, Budget
 from cicpe.training.base import AnyTrainer
 from cicpe.training.checkpoint import restore_checkpoint, save_checkpoint
 from cicpe.training.config import NetworkTraining
@@ -38,8 +39,14 @@ def train_network(config: NetworkTraining, request: FitRequest) -> FittedBelief:
         if folder is not None:
             (folder / CHECKPOINT).unlink(missing_ok=True)
     request.on_start(trainer.progress)
-    written = time.perf_counter()
-    while trainer.progress < 1:
+    return _go_on(trainer, log, request, math.inf if request.pause is None else request.pause)
+
+
+def _go_on(trainer: AnyTrainer, log: TrainingLog, request: FitRequest, pause: float) -> FittedBelief:
+    """Trains to the end of the budget, or for ``pause`` seconds."""
+    folder, began = request.folder, time.perf_counter()
+    written = began
+    while trainer.progress < 1 and time.perf_counter() - began < pause:
         snapshot = trainer.iterate()
         log.losses(trainer.at.update, trainer.last_losses)
         if snapshot is not None:
@@ -52,6 +59,15 @@ def train_network(config: NetworkTraining, request: FitRequest) -> FittedBelief:
             log.flush()
             save_checkpoint(trainer, folder / CHECKPOINT, dict(request.identity))
             written = time.perf_counter()
+
+    def longer(budget: Budget) -> FittedBelief:
+        further = 0.0 if budget.minutes is None else budget.minutes * (1 - CALIBRATION_SHARE)
+        trainer.go_on(further)
+        return _go_on(trainer, log, request, math.inf)
+
+    if trainer.progress < 1:
+        log.flush()
+        return freeze(trainer)._replace(longer=longer)
     log.close()
     return freeze(trainer)
 
