@@ -2,6 +2,7 @@
 
 import json
 import math
+from pathlib import Path
 
 import pytest
 import torch
@@ -68,6 +69,25 @@ def test_the_command_says_it(run: Run) -> None:
     assert done.code == 0
     for words in ("an answer of 2 numbers; 0 numbers beside it", "2 x one of two values (-1 or 1)", "Epsilon 0.1"):
         assert words in done.out
-    data = json.loads(run("doctor", "binary-search", "--dim", 2, "--json").out)
-    assert data["hidden"] == 0
+    data = json.loads(run("check", "binary-search", "--dim", 2, "--json").out)
+    assert (data["unknowns"], data["hidden"], data["faults"]) == (2, 0, [])
+    assert data["query_space"]["kind"] == "box"
+    assert data["observation_kind"] == "one of two values (-1 or 1)"
+    assert data["expected_queries"] > 0
     assert all(math.isfinite(bound["least_queries"]) for bound in data["bounds"])
+
+
+def test_faults_of_a_problem_are_told_and_end_the_command(run: Run, tmp_path: Path) -> None:
+    file = tmp_path / "broken.py"
+    file.write_text(
+        "import torch\nimport cicpe\n\n\nclass Broken(cicpe.Problem):\n"
+        "    query_space = answer_space = cicpe.Box([0.0], [1.0])\n\n"
+        "    def sample(self, n, rng):\n        return torch.rand(n, 1, generator=rng)\n\n"
+        "    def observe(self, task, query, rng):\n        return torch.full((len(query),), float('nan'))\n\n"
+        "    def target(self, task):\n        return task\n"
+    )
+    done = run("check", f"{file}:Broken")
+    assert done.code == 2
+    assert "observe" in done.err
+    data = json.loads(run("check", f"{file}:Broken", "--json").out)
+    assert any("observe" in fault for fault in data["faults"])

@@ -66,10 +66,11 @@ def test_the_better_kind_goes_on_and_the_table_says_so(tmp_path: Path) -> None:
     callback = TrainingCallback(on_choice=lines.extend)
     model = cicpe.train(Slope(), minutes=0.25, out=tmp_path / "run", callback=callback)
     saved: dict[str, Any] = json.loads((tmp_path / "run" / TABLE).read_text())
-    assert [row["recipe"] for row in saved["tried"]] == ["answers", "fast"]
+    assert [row["belief"] for row in saved["tried"]] == ["answers", "fast"]
     assert saved["chosen"] == model.description.recipe == chosen_before(tmp_path / "run")
-    best = min(saved["tried"], key=lambda row: row["queries"] / (AHEAD if row["recipe"] == "fast" else 1))
-    assert saved["chosen"] == best["recipe"]
+    queries = {row["belief"]: row["queries_at_target"] for row in saved["tried"]}
+    reached = {name: value / (AHEAD if name == "fast" else 1) for name, value in queries.items() if value is not None}
+    assert saved["chosen"] == min(reached, key=reached.__getitem__)
     assert sum(line.startswith("tried ") for line in lines) == 2
     assert not (tmp_path / "run" / "checkpoint.safetensors").exists() or model.description.recipe == "fast"
 
@@ -91,7 +92,7 @@ def test_what_is_asked_for_is_not_raced() -> None:
 
 
 def test_a_kind_that_does_not_apply_says_why() -> None:
-    line = Score("answers", float("inf"), 0.0, 0, 0, 1.0, "tasks hold more than numbers").line
+    line = Score("answers", float("inf"), 0.0, 0, 0, 1.0, fault="tasks hold more than numbers").line
     assert line == "tried answers: tasks hold more than numbers"
 
 

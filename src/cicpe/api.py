@@ -91,7 +91,7 @@ def train(
     request = FitRequest(
         problem, budget, seed_for(seed, "training"), callback, folder, resume, checkpoint_seconds, identity
     )
-    as_asked = (recipe, actor, updates, certify_every, settings)
+    as_asked = (recipe, actor, updates, certify_every, settings or None)
     if minutes is not None and all(wish is None for wish in as_asked):
         race = Race(
             problem,

@@ -65,15 +65,32 @@ class Score(NamedTuple):
     episodes: int
     seconds: float
     """Of fitting and scoring."""
+    query_rule: str = ""
+    """How it chooses its queries."""
     fault: str | None = None
     """Why it does not suit the problem."""
+
+    @property
+    def row(self) -> dict[str, Any]:
+        """As it is kept; null queries where the accuracy was not reached."""
+        reached = self.fault is None and self.queries <= self.horizon
+        return {
+            "belief": self.recipe,
+            "query_rule": self.query_rule,
+            "queries_at_target": self.queries if reached else None,
+            "accuracy": self.accuracy,
+            "seconds": self.seconds,
+            "episodes": self.episodes,
+            "horizon": self.horizon,
+            "fault": self.fault,
+        }
 
     @property
     def line(self) -> str:
         """In words."""
         if self.fault is not None:
             return f"tried {self.recipe}: {self.fault}"
-        needs = f"{self.queries:.1f} queries" if self.queries <= self.horizon else "not reached"
+        needs = f"{self.queries:.1f} queries" if self.queries <= self.horizon else "too many queries"
         return (
             f"tried {self.recipe} for {self.seconds:.0f} s: {needs} to keep delta {DELTA:g}; "
             f"{self.accuracy:.2f} are right after at most {self.horizon} queries ({self.episodes} tasks)"
@@ -118,6 +135,7 @@ class Race:
         for choice in choices:
             if fitted and time.perf_counter() - self.began > MOST * self.seconds:
                 break
+            self.callback.on_stage(f"trying {choice.recipe}", 0.0)
             score, belief = self._tried(choice)
             scores.append(score)
             self.callback.on_choice((score.line,))
@@ -146,7 +164,7 @@ class Race:
             fitted = config.fit(self._request(config, seconds))
         except CicpeError as error:
             seconds = time.perf_counter() - began
-            return Score(choice.recipe, float("inf"), 0.0, 0, 0, seconds, str(error)), None
+            return Score(choice.recipe, float("inf"), 0.0, 0, 0, seconds, fault=str(error)), None
         return self._scored(choice.recipe, fitted, began), fitted
 
     def _request(self, config: BeliefConfig, seconds: float) -> FitRequest:
@@ -160,13 +178,15 @@ class Race:
     def _scored(self, recipe: str, fitted: FittedBelief, began: float) -> Score:
         belief, (low, high) = fitted.belief, fitted.config.epsilon
         belief, middle = belief.with_horizon(min(belief.horizon, LONGEST)), (low * high) ** 0.5
+        self.callback.on_stage(f"playing held-out tasks with {recipe}", 0.0)
         start = time.perf_counter()
         table = played(belief, self.problem, middle, min(SCORING * self.seconds, 0.3 * self.left), self.seed)
         each = (time.perf_counter() - start) / table.loss.shape[1]
         wanted = self._wanted(fitted.config.calibration, each)
         queries, accuracy = needed(table, middle, self.problem.horizon, wanted)
         seconds = time.perf_counter() - began
-        return Score(recipe, queries, accuracy, belief.horizon, table.loss.shape[1], seconds)
+        rule = fitted.config.query_rule
+        return Score(recipe, queries, accuracy, belief.horizon, table.loss.shape[1], seconds, rule)
 
     def _wanted(self, plan: CalibrationPlan, seconds_per_episode: float) -> float:
         """The accuracy that calibration will ask for: the fewer its episodes, the more of a margin it needs."""
@@ -184,8 +204,7 @@ class Race:
     def _written(self, scores: Sequence[Score], winner: str) -> None:
         """Leaves the table in the run's folder, so that a resumed run goes on with the same kind."""
         if self.request.folder is not None:
-            rows = [score._asdict() | {"queries": min(score.queries, 1e9)} for score in scores]
-            write_json(self.request.folder / TABLE, {"chosen": winner, "tried": rows})
+            write_json(self.request.folder / TABLE, {"chosen": winner, "tried": [score.row for score in scores]})
 
 
 def played(belief: Belief, problem: Problem, epsilon: float, seconds: float, seed: int) -> EpisodeTable:
@@ -232,10 +251,16 @@ def needed(table: EpisodeTable, epsilon: float, horizon: int, wanted: float = 1 
     return (float(min(enough)) if enough else horizon * (2 - reached)), reached
 
 
-def chosen_before(folder: Path | None) -> str | None:
-    """The kind that an interrupted run had chosen, if it had."""
+def read_table(folder: Path | None) -> dict[str, Any] | None:
+    """What was tried in a run's folder and what was chosen; None where there was no race."""
     try:
         table: Any = json.loads((folder / TABLE).read_text()) if folder is not None else None
-        return str(table["chosen"]) if table else None
+        return {"chosen": str(table["chosen"]), "tried": list(table["tried"])} if table else None
     except (OSError, ValueError, KeyError, TypeError):
         return None
+
+
+def chosen_before(folder: Path | None) -> str | None:
+    """The kind that an interrupted run had chosen, if it had."""
+    table = read_table(folder)
+    return None if table is None else str(table["chosen"])

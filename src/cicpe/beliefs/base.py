@@ -209,6 +209,9 @@ class FitCallback(Protocol):
     def on_snapshot(self, snapshot: Any) -> None:
         """When a training loop has measured itself."""
 
+    def on_stage(self, stage: str, share: float) -> None:
+        """What is being done, in words, and from 0 to 1 how far that is."""
+
 
 @final
 @dataclass(frozen=True)

@@ -1,14 +1,16 @@
-"""``cicpe doctor``: what a family looks like before anything is trained."""
+"""``cicpe check`` (or ``doctor``): is a family as it has to be, and what does it look like before training?"""
 
 import math
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from cicpe.cli import options
 from cicpe.cli.arguments import number, one_or_two, seed, whole
-from cicpe.cli.output import amount, print_json
+from cicpe.cli.output import amount, note, print_json
 from cicpe.cli.tasks import problem_of
+
+BAD_INPUT = 2
 
 if TYPE_CHECKING:
     from cicpe.doctor import FamilyPortrait
@@ -30,30 +32,67 @@ def doctor(
     random_seed: Annotated[int, typer.Option("--seed", parser=seed, metavar="N", help="Seeds the simulations.")] = 0,
     as_json: options.Json = False,
 ) -> None:
-    """Say what a family looks like before anything is trained.
+    """Check a family, and say what it looks like before anything is trained.
 
-    What is hidden, what an observation tells, how many queries any agent needs at least, and what could go wrong.
+    What is wrong with its code (exit 2), what is hidden, what an observation tells, how many queries any agent needs
+    at least, and what could go wrong.
 
     \b
     Examples:
-      cicpe doctor binary-search --dim 6
-      cicpe doctor examples/dose_finding.py:DoseFinding --epsilon 0.05 0.15
+      cicpe check binary-search --dim 6
+      cicpe check examples/dose_finding.py:DoseFinding --epsilon 0.05 0.15
     """
     from cicpe.doctor import diagnose_problem
 
     family, _ = problem_of(problem, option, dim=dim, noise=one_or_two("noise", noise))
+    faults = _faults(family)
+    if faults and not as_json:
+        for fault in faults:
+            note(f"error: {fault}")
+    if faults:
+        if as_json:
+            print_json(_basics(family) | {"faults": faults})
+        raise typer.Exit(BAD_INPUT)
     wanted = one_or_two("epsilon", epsilon)
     limits = None if wanted is None else (wanted, wanted) if isinstance(wanted, float) else wanted
-    diagnosis = diagnose_problem(family, limits, random_seed)
+    portrait = diagnose_problem(family, limits, random_seed)
     if as_json:
-        bounds = [
-            bound._asdict() | {"least_queries": bound.least_queries if math.isfinite(bound.least_queries) else None}
-            for bound in diagnosis.bounds
-        ]
-        print_json(diagnosis._asdict() | {"bounds": bounds})
+        print_json(_basics(family) | _as_json(portrait))
         return
-    for line in _lines(family, diagnosis):
+    for line in _lines(family, portrait):
         print(line)
+
+
+def _faults(problem: "Problem") -> list[str]:
+    """What is wrong with a problem's own code, a line each."""
+    from cicpe.errors import ProblemError
+    from cicpe.testing import check_problem
+
+    try:
+        check_problem(problem)
+    except ProblemError as error:
+        return [line.strip() for line in str(error).splitlines() if line.strip()]
+    return []
+
+
+def _basics(problem: "Problem") -> dict[str, Any]:
+    return {"query_space": problem.query_space.to_json(), "answer_space": problem.answer_space.to_json()}
+
+
+def _as_json(seen: "FamilyPortrait") -> dict[str, Any]:
+    bounds = [
+        bound._asdict() | {"least_queries": bound.least_queries if math.isfinite(bound.least_queries) else None}
+        for bound in seen.bounds
+    ]
+    kinds = list(dict.fromkeys(seen.observation))
+    return {
+        **seen._asdict(),
+        "unknowns": None if seen.hidden is None else seen.hidden + seen.answer,
+        "observation_kind": kinds[0] if len(kinds) == 1 else kinds,
+        "expected_queries": bounds[len(bounds) // 2]["least_queries"],
+        "bounds": bounds,
+        "faults": [],
+    }
 
 
 def _lines(problem: "Problem", seen: "FamilyPortrait") -> list[str]:

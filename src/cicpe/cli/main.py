@@ -64,7 +64,8 @@ def root(
 
 app.command()(demo)
 app.command()(problems)
-app.command()(doctor)
+app.command("check")(doctor)
+app.command("doctor")(doctor)
 app.add_typer(data_app, name="data")
 app.command()(train)
 app.command()(sweep)

@@ -37,6 +37,7 @@ def _plain_lines() -> "Iterator[TrainingCallback]":
         ),
         on_calibration=_Calibrating(),
         on_certificate=note,
+        on_stage=_Stages(),
     )
 
 
@@ -68,7 +69,23 @@ def _live_bar() -> "Iterator[TrainingCallback]":
         def on_calibration(share: float) -> None:
             bar.update(task, completed=1.0, status=f"{CALIBRATING}: {share:.0%}")
 
-        yield TrainingCallback(_explain, on_iteration, on_snapshot, on_calibration, note)
+        def on_stage(stage: str, share: float) -> None:
+            bar.update(task, status=f"{stage}: {share:.0%}" if share else stage)
+
+        yield TrainingCallback(_explain, on_iteration, on_snapshot, on_calibration, note, on_stage)
+
+
+class _Stages:
+    """A line for every stage, and one more now and then where it takes long."""
+
+    def __init__(self) -> None:
+        self.stage, self.told = "", 0.0
+
+    def __call__(self, stage: str, share: float) -> None:
+        now = time.perf_counter()
+        if stage != self.stage or now - self.told > SILENCE:
+            note(f"{stage}: {share:.0%}" if share else stage)
+            self.stage, self.told = stage, now
 
 
 class _Calibrating:
@@ -90,7 +107,7 @@ class _Calibrating:
 
 def _explain(reasons: tuple[str, ...]) -> None:
     for reason in reasons:
-        note(f"chosen: {reason}")
+        note(reason if reason.startswith("tried ") else f"chosen: {reason}")
 
 
 def _figures(snapshot: "Snapshot") -> str:

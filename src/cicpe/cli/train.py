@@ -175,6 +175,8 @@ def _say_how_to_go_on(out: Path) -> None:
 
 
 def _summary(model: "Model", out: Path) -> dict[str, Any]:
+    from cicpe.race import read_table
+
     about = model.description
     return {
         "out": str(out),
@@ -183,6 +185,7 @@ def _summary(model: "Model", out: Path) -> dict[str, Any]:
         "epsilon": list(about.training.epsilon),
         "actor": about.training.query_rule,
         "recipe": about.recipe,
+        **(read_table(out) or {"chosen": about.recipe, "tried": []}),
         "seed": about.seed,
         "minutes": about.minutes,
         "updates": about.updates,

@@ -84,10 +84,11 @@ class AnswerBeliefConfig(ComputedBeliefConfig):
         began, problem, budget = time.perf_counter(), request.problem, request.budget
         seconds = None if budget.minutes is None else self.fit_share * 60 * budget.minutes
         sizes = LearningSizes(self.hidden, self.steps, self.batch, self.learning_rate, self.prior_draws)
+        request.callback.on_stage("looking at simulated tasks", 0.0)
         family = Family.look(problem, sizes, request.seed, None if seconds is None else LOOK_SHARE * seconds)
         spent = time.perf_counter() - began
         limit = Limit(None if seconds is None else max(1.0, seconds - spent), budget.updates)
-        learner = family.learn(limit)
+        learner = family.learn(limit, lambda share: request.callback.on_stage("learning what observations tell", share))
         return self._fitted(family, learner, began, request.seed)
 
     def _fitted(self, family: Family, learner: Learner, began: float, seed: int) -> FittedBelief:
