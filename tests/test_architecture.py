@@ -49,7 +49,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "integrations": EVERYTHING | {"baselines"},
     "server": BASE | {"spaces", "sessions", "zoo", "model", "api"},
     "reporting": EVERYTHING | {"baselines", "plots"},
-    "cli": EVERYTHING | {"doctor", "plots", "testing", "baselines", "reporting", "server"},
+    "cli": EVERYTHING | {"doctor", "race", "plots", "testing", "baselines", "reporting", "server"},
     "__init__": EVERYTHING,
     "__main__": {"cli"},
 }
