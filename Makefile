@@ -13,6 +13,7 @@ WORKERS ?= 2
 BIN := $(VENV)/bin
 # Many small operators: one thread each is faster, and reproducible.
 export OMP_NUM_THREADS ?= 1
+SHAPES := --jaxtyping-packages=cicpe,shape_checker.check
 
 ifeq ($(origin VENV),file)
 READY := $(VENV)/.installed
@@ -21,13 +22,14 @@ READY :=
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test test-slow test-arithmetic test-lowest audit check format bench bench-recipes attack soak train-zoo results copper clean
+.PHONY: help venv demo test test-slow test-shapes test-arithmetic test-lowest audit check format bench bench-recipes attack soak train-zoo results copper clean
 
 help:
 	@echo "make demo           train an agent from scratch, deploy it, watch a session (about three minutes)"
 	@echo "make test           the tests that take seconds"
 	@echo "make test-slow      the tests that take minutes"
-	@echo "make test-arithmetic  the conformance suites under the arithmetic of another processor"
+	@echo "make test-arithmetic  the conformance suites under the arithmetic of another processor, with shapes checked"
+	@echo "make test-shapes    make test with every shape checked: half as long again"
 	@echo "make test-lowest    a part of the tests with the lowest versions of everything but torch"
 	@echo "make audit          look the installed packages up among the known vulnerabilities (needs a network)"
 	@echo "make check          lint, format and types"
@@ -62,7 +64,10 @@ test-slow: $(READY)
 
 # Without vector instructions, and with the matrix products that Intel's library has for every processor.
 test-arithmetic: $(READY)
-	MKL_CBWR=COMPATIBLE ATEN_CPU_CAPABILITY=default $(BIN)/python -m pytest -m "conformance and not slow" -n $(WORKERS)
+	MKL_CBWR=COMPATIBLE ATEN_CPU_CAPABILITY=default $(BIN)/python -m pytest $(SHAPES) -m "conformance and not slow" -n $(WORKERS)
+
+test-shapes: $(READY)
+	$(BIN)/python -m pytest $(SHAPES) -m "not slow" -n $(WORKERS)
 
 # In environments of their own, which `make clean` removes.
 LOWEST := tests/model tests/sessions/test_campaign.py tests/cli/test_session.py tests/server/test_routes.py \

@@ -24,8 +24,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Functions and dataclasses are checked as they are imported, and named tuples before the next test."""
-    check_new_modules()
+    """Under the checker functions and dataclasses are checked as they are imported, named tuples before the next test."""
+    if item.config.getoption("--jaxtyping-packages"):
+        check_new_modules()
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -15,6 +15,14 @@ from cicpe.problems.ackley import Ackley
 from cicpe.spaces import Box
 from shape_checker import check, is_named_tuple, shape_hints
 
+pytestmark = pytest.mark.conformance
+
+
+@pytest.fixture(autouse=True)
+def _under_the_checker(request: pytest.FixtureRequest) -> None:
+    if not request.config.getoption("--jaxtyping-packages"):
+        pytest.skip("make test-arithmetic and make test-shapes check shapes")
+
 
 def proposal(batch: int = 4, queries: tuple[int, ...] = (4, 1, 2)) -> Proposal:
     answer = torch.zeros(batch, 2)

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from functools import cached_property
 from typing import Any, NamedTuple, final
 
 import numpy as np
@@ -147,12 +148,13 @@ class Calibration(Config):
     def table(self, stop: str) -> ThresholdTable:
         """The thresholds of a rule, refused where it was not calibrated."""
         if stop not in self.rules and stop_rule(stop).for_each and "confidence" in self.rules:
-            return self._each()
+            return self._each
         if stop not in self.rules:
             allowed = " or ".join(self.rules)
             raise InvalidInput("stop", stop, f"{allowed}: the rules that this model was calibrated for")
         return self.rules[stop]
 
+    @cached_property
     def _each(self) -> ThresholdTable:
         """The thresholds at which every episode is as sure as is promised, for models of earlier versions."""
 
