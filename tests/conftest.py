@@ -24,7 +24,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Under the checker functions and dataclasses are checked as they are imported, named tuples before the next test."""
+    """Under the checker: functions and dataclasses are checked as they are imported, named tuples before a test."""
     if item.config.getoption("--jaxtyping-packages"):
         check_new_modules()
 
