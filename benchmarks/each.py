@@ -3,7 +3,7 @@
     python benchmarks/each.py             # writes docs/results/each.md
     python benchmarks/each.py --tasks 400 # quicker, and coarser
 
-Agents that compute their posterior (Ackley) are slow and play a tenth of the tasks.
+Agents that compute their posterior (Ackley) are slow and play one task in forty.
 """
 
 import argparse
@@ -46,7 +46,7 @@ def main() -> None:
     costs, bins, broken = [], [], 0
     for name in MODELS:
         model = cicpe.load(name)
-        tasks = args.tasks // 10 if name in SLOW else args.tasks
+        tasks = args.tasks // 40 if name in SLOW else args.tasks
         for epsilon in (model.calibration.epsilons[0], model.calibration.epsilons[-1]):
             average, each = (
                 cicpe.evaluate(model, epsilon=epsilon, delta=DELTA, stop=stop, episodes=tasks, seed=SEED)
