@@ -6,7 +6,6 @@ an observation tells at most as much as the most informative query does on avera
 """
 
 import math
-import time
 from typing import NamedTuple, final
 
 import torch
@@ -22,6 +21,7 @@ from cicpe.beliefs.answers.heads import (
 )
 from cicpe.beliefs.answers.hidden import MOST_NUMBERS, Nuisance, flat_numbers
 from cicpe.problems import Problem, TaskBatch
+from cicpe.problems.structure import seconds_per_observation
 from cicpe.statistics import log_grid
 from cicpe.streams import stream
 
@@ -80,13 +80,13 @@ def diagnose_problem(problem: Problem, epsilon: tuple[float, float] | None = Non
     """
     rng = stream(seed, "doctor")
     tasks = TaskBatch.draw(problem, TASKS, rng)
-    seconds = _seconds(tasks, rng)
+    seconds = seconds_per_observation(tasks)
     n_queries = QUERIES if seconds < SLOW else 8
     few = tasks if seconds < SLOW else tasks.select(torch.arange(64))
     bits, best, observed = _most_informative(few, n_queries, rng)
     heads = choose_heads(observed)
     nuisance, numbers = Nuisance.find(problem, TASKS, rng), flat_numbers(tasks.task)
-    bounds = tuple(_bound(tasks, value, bits, rng) for value in log_grid(*(epsilon or problem.default_epsilon), 3))
+    bounds = tuple(_bound(tasks, value, bits) for value in log_grid(*(epsilon or problem.default_epsilon), 3))
     diagnosis = FamilyPortrait(
         hidden=None if nuisance is None else nuisance.size,
         task_numbers=None if numbers is None else numbers.shape[1],
@@ -99,13 +99,6 @@ def diagnose_problem(problem: Problem, epsilon: tuple[float, float] | None = Non
         warnings=(),
     )
     return diagnosis._replace(warnings=tuple(_warnings(problem, diagnosis, tasks)))
-
-
-def _seconds(tasks: TaskBatch, rng: Generator, n: int = 16) -> float:
-    some, query = tasks.select(torch.arange(n)), tasks.problem.query_space.sample(n, rng)
-    began = time.perf_counter()
-    some.observe(query, rng)
-    return (time.perf_counter() - began) / n
 
 
 def _most_informative(tasks: TaskBatch, n_queries: int, rng: Generator) -> tuple[float, Tensor, Tensor]:
@@ -152,7 +145,7 @@ def _entropy(share: float) -> float:
     return -sum(p * math.log2(p) for p in (share, 1 - share) if p > 0)
 
 
-def _bound(tasks: TaskBatch, epsilon: float, bits: float, rng: Generator) -> EpsilonBound:
+def _bound(tasks: TaskBatch, epsilon: float, bits: float) -> EpsilonBound:
     space = tasks.problem.answer_space
     guesses = torch.cat([tasks.target[:GUESSES], space.project(tasks.target.mean(dim=0, keepdim=True))])
     loss = torch.stack([tasks.loss(guess.expand(len(tasks), -1)) for guess in guesses])

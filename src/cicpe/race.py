@@ -47,7 +47,7 @@ CALIBRATION = 0.35
 LEVEL = 1.645
 """Standard deviations by which calibration has to be sure of an accuracy."""
 AHEAD = 0.85
-"""By how much a network has to be ahead: a computed belief can be gone on with, and does not forget."""
+"""What a network's queries are to be, in those of a computed belief: it was taken at less, and ended behind."""
 CERTAIN = 0.96
 """Confidence at which a scored episode need not be played on."""
 
@@ -208,7 +208,7 @@ class Race:
 
 
 def played(belief: Belief, problem: Problem, epsilon: float, seconds: float, seed: int) -> EpisodeTable:
-    """As many held-out episodes as fit in the time: at least two handfuls.
+    """As many held-out episodes as fit in the time: at least ``TOGETHER``, cut short after twice the time.
 
     Args:
         belief: Who plays.

@@ -1,11 +1,12 @@
 """Small statistics that several packages share."""
 
+import math
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Generator, Tensor
 
 Counts = int | npt.NDArray[np.integer] | npt.NDArray[np.floating]
@@ -79,6 +80,52 @@ def sobol_points(n: int, dim: int, seed: int) -> Float[Tensor, "n dim"]:
     engine: Any = torch.quasirandom.SobolEngine
     points: Tensor = engine(dim, scramble=True, seed=seed).draw(n, dtype=torch.float64)
     return points
+
+
+def systematic(weight_BN: Float[Tensor, "batch point"], n: int, offset: float) -> Int[Tensor, "batch {n}"]:
+    """Systematic draws in proportion to weights, which need not add up to one.
+
+    Args:
+        weight_BN: Weights of every episode's points.
+        n: How many draws.
+        offset: Where the comb of the draws begins, from 0 to 1.
+
+    Returns:
+        The places of the drawn points, in rising order.
+    """
+    cumulative = weight_BN.double().cumsum(dim=-1)
+    comb = ((torch.arange(n, dtype=torch.float64) + offset) / n * cumulative[:, -1:]).contiguous()
+    return torch.searchsorted(cumulative, comb).clamp_max(weight_BN.shape[-1] - 1)
+
+
+def effective_size(log_weight_BN: Float[Tensor, "*batch point"]) -> Float[Tensor, "*batch"]:
+    """(sum w)^2 / sum w^2, between 1 and the number of points."""
+    weight_BN = torch.exp(log_weight_BN.double() - log_weight_BN.amax(dim=-1, keepdim=True))
+    length_B: Tensor = torch.linalg.vector_norm(weight_BN, dim=-1)
+    return (weight_BN.sum(dim=-1) / length_B).square()
+
+
+def tempering_step(
+    log_weight_BN: Float[Tensor, "batch point"], left_B: Float[Tensor, " batch"], floor: float
+) -> Float[Tensor, " batch"]:
+    """The largest power of the weights, up to ``left_B``, that keeps the effective size at ``floor``: by bisection."""
+    relative_BN, left_B = (log_weight_BN - log_weight_BN.amax(dim=-1, keepdim=True)).double(), left_B.double()
+
+    def holds(power_B: Tensor) -> Tensor:
+        weight_BN = (relative_BN * power_B[:, None]).exp_()
+        length_B: Tensor = torch.linalg.vector_norm(weight_BN, dim=-1)
+        return weight_BN.sum(dim=-1) >= math.sqrt(floor) * length_B
+
+    enough = holds(left_B)
+    if bool(enough.all()):
+        return left_B
+    # Of the logarithm: with many precise observations the first power is far below a thousandth.
+    low, high = torch.full_like(left_B, math.log(1e-9)), left_B.log()
+    for _ in range(12):
+        middle = (low + high) / 2
+        ok = holds(middle.exp())
+        low, high = torch.where(ok, middle, low), torch.where(ok, high, middle)
+    return torch.where(enough, left_B, low.exp().minimum(left_B))
 
 
 def highest_mass_interval(

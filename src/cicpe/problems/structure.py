@@ -64,7 +64,7 @@ def _pilot(problem: Problem, rng: Generator) -> tuple[TaskBatch, Tensor, Tensor,
     """Tasks, random queries of them (tasks x queries x query), and two observations of each."""
     tasks = TaskBatch.draw(problem, TASKS, rng)
     each = max(QUERIES, 12 * problem.query_space.dim)
-    if _is_slow(tasks):
+    if seconds_per_observation(tasks) > SLOW:
         tasks, each = tasks.select(torch.arange(TASKS // 4)), each // 3
     n = len(tasks)
     many = tasks.select(torch.arange(n).repeat_interleave(each))
@@ -73,13 +73,13 @@ def _pilot(problem: Problem, rng: Generator) -> tuple[TaskBatch, Tensor, Tensor,
     return tasks, query.view(n, each, -1), first.view(n, each, -1), second.view(n, each, -1)
 
 
-def _is_slow(tasks: TaskBatch) -> bool:
-    """Whether an observation takes more than half a millisecond."""
-    rng, few = torch.Generator().manual_seed(0), tasks.select(torch.arange(8))
-    query = tasks.problem.query_space.sample(8, rng)
+def seconds_per_observation(tasks: TaskBatch, n: int = 8) -> float:
+    """How long one simulated observation takes, by ``n`` of them."""
+    rng, few = torch.Generator().manual_seed(0), tasks.select(torch.arange(n))
+    query = tasks.problem.query_space.sample(n, rng)
     began = time.perf_counter()
     few.observe(query, rng)
-    return time.perf_counter() - began > 8 * SLOW
+    return (time.perf_counter() - began) / n
 
 
 def _explained_by_a_plane(query: Tensor, value: Tensor, again: Tensor) -> bool:

@@ -166,7 +166,7 @@ def model_view(name: str, model: Model) -> ModelView:
 def _setting(model: Model, record: CampaignRecord, session: Session) -> CampaignSetting:
     query, answer = session.query_space, model.belief.answer_space
     agent = model.agent(record.epsilon, record.delta, record.stop)
-    exact = record.stop in ("confidence", "each") and agent.stop_epsilon == record.epsilon
+    exact = not agent.stop_rule.uses_cost and agent.stop_epsilon == record.epsilon
     threshold = float(agent.shown_threshold(torch.tensor([session.context]))[0]) if exact else 1 - record.delta
     lies = "query" if answer == query else "observation" if isinstance(answer, Interval) else None
     return CampaignSetting(

@@ -7,14 +7,15 @@ import torch
 from torch import Tensor, nn
 
 from cicpe.beliefs.answers.belief import AnswerBelief
-from cicpe.beliefs.answers.cloud import CloudSearch, effective_size, log_weights
-from cicpe.beliefs.answers.grid import GridSearch, spread_out, systematic
+from cicpe.beliefs.answers.cloud import CloudSearch, log_weights
+from cicpe.beliefs.answers.grid import GridSearch, spread_out
 from cicpe.beliefs.answers.heads import BinaryHead, Heads, NormalHead
 from cicpe.beliefs.answers.model import AnswerModel
 from cicpe.beliefs.answers.network import PreparedPlaces
 from cicpe.beliefs.answers.prior import Prior
 from cicpe.beliefs.answers.success import Success
 from cicpe.spaces import Box, Sphere
+from cicpe.statistics import effective_size, systematic
 
 NOISE = 0.2
 SIDE = 10.0

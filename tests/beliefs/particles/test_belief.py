@@ -10,7 +10,7 @@ from torch import Generator, Tensor
 
 from cicpe.beliefs.particles.belief import DegenerateParticles, ParticleBelief, ParticleConfig, ParticleState
 from cicpe.beliefs.particles.likelihood import fit_likelihood
-from cicpe.beliefs.particles.smc import effective_size, reflect, resample, tempering_step, weights
+from cicpe.beliefs.particles.smc import reflect, resample, weights
 from cicpe.errors import InvalidInput
 from cicpe.evaluation.evaluate import evaluate_agent
 from cicpe.problems import Problem, TaskBatch
@@ -18,6 +18,7 @@ from cicpe.problems.ackley import Ackley
 from cicpe.problems.best_arm import BestArm
 from cicpe.problems.binary_search import BinarySearch
 from cicpe.spaces import Box
+from cicpe.statistics import effective_size, tempering_step
 from cicpe.testing.agents import check_agent
 from stopping import NEVER, stopping_at
 

@@ -25,6 +25,7 @@ from cicpe.beliefs.base import Assessment, Belief
 from cicpe.beliefs.predictors import Prediction
 from cicpe.config import Config
 from cicpe.spaces import Space, Sphere
+from cicpe.statistics import sobol_points
 
 WORK = 250_000
 """Numbers of (query, outcome, draw) that are held at once."""
@@ -43,7 +44,7 @@ class QueryConfig(Config):
     stride: int = Field(default=4, ge=1)
     """On a line every ``stride``-th of the even queries is compared first, and then the neighbours of the best."""
     even: int = Field(default=128, ge=4)
-    """Even queries on a line; twice as many in several dimensions."""
+    """Even queries on a line."""
     draws: int = Field(default=96, ge=8)
     """Draws from the posterior that queries are compared on."""
     outcomes: int = Field(default=16, ge=2)
@@ -60,7 +61,7 @@ def even_points(space: Space, n: int, seed: int = 0) -> Float[Tensor, "n Q"]:
         return -1 + 2 * (torch.arange(n)[:, None] + 0.5) / n
     if isinstance(space, Sphere):
         return space.sample(n, torch.Generator().manual_seed(seed))
-    return torch.quasirandom.SobolEngine(space.dim, scramble=True, seed=seed).draw(n) * 2 - 1  # type: ignore[no-untyped-call]
+    return sobol_points(n, space.dim, seed).float() * 2 - 1
 
 
 @final
@@ -110,13 +111,16 @@ class AnswerBelief(Belief):
 
     @cached_property
     def _even_AQ(self) -> Float[Tensor, "A Q"]:
-        space = self.query_space
-        return even_points(space, self.config.even if space.dim == 1 else 2 * self.config.even)
+        """The queries that are compared on a line."""
+        return even_points(self.query_space, self.config.even)
 
     @cached_property
     def _table_AGP(self) -> Float[Tensor, "A G P"] | None:
-        """Head parameters of the even queries for every pair of the grid; None where they would be too many."""
-        if self.fixed_context is None or not isinstance(self.search, GridSearch):
+        """Head parameters of the even queries for every pair of the grid; None where they would be too many.
+
+        Only queries on a line are the same at every step.
+        """
+        if self.fixed_context is None or not isinstance(self.search, GridSearch) or self.query_space.dim > 1:
             return None
         size = len(self._even_AQ) * len(self.search.places_GV) * self.model.heads.parameters
         if size > MOST_TABLE:
@@ -231,8 +235,7 @@ class AnswerBelief(Belief):
         seen = heads.decode(heads.draw(parameters, uniform))
         low, high = seen.amin(dim=(0, 1)), seen.amax(dim=(0, 1))
         binary = heads.binary
-        ends = torch.tensor([[h.low, h.high] if hasattr(h, "low") else [0.0, 1.0] for h in heads.heads])
-        centre = torch.where(binary, ends.mean(dim=1), (low + high) / 2)
+        centre = torch.where(binary, heads.between, (low + high) / 2)
         upper = (seen > centre).float().mean(dim=1).clamp(0.5 / n, 1 - 0.5 / n)
         log_std = seen.std(dim=1).clamp_min(1e-6).log()
         return Prediction(binary, centre, torch.logit(upper), seen.mean(dim=1), log_std)
@@ -241,12 +244,11 @@ class AnswerBelief(Belief):
 
     def _query(self, state: Any, numbers: "_Numbers", std_BX: Tensor, mean_BX: Tensor) -> Float[Tensor, "B Q"]:
         chosen = self.search.draws(state, self.config.draws, numbers.offset)
-        on_grid = isinstance(self.search, GridSearch)
         places = self.search.places_GV[chosen] if isinstance(self.search, GridSearch) else chosen
         kernel = self._kernel(places[..., : self.answer_space.dim], std_BX)
         space = self.query_space
         if space.dim == 1:
-            table = self._quick_table if on_grid and "_table_AGP" in self.__dict__ else None
+            table = self._quick_table if "_table_AGP" in self.__dict__ else None
             best = self._best_on_line(state, chosen if table is not None else places, kernel, numbers, table)
             return space.from_unit(self._even_AQ[best])
         unit_BAQ = self._candidates(places, numbers, mean_BX)

@@ -21,9 +21,10 @@ from jaxtyping import Float, Int
 from torch import Generator, Tensor
 
 from cicpe import trees
-from cicpe.beliefs.answers.grid import WeightedAnswers, systematic
+from cicpe.beliefs.answers.grid import WeightedAnswers
 from cicpe.beliefs.answers.model import AnswerModel
 from cicpe.beliefs.answers.network import PreparedPlaces
+from cicpe.statistics import effective_size, systematic, tempering_step
 
 ROWS = 2048
 """Pairs of an observation and a place that are scored at once: what fits a cache."""
@@ -137,7 +138,7 @@ class CloudSearch:
         log_cloud = state.log_likelihood_BN + self._log_likelihood(state, places, latest)
         log_draws = state.log_prior_draws_BM + self._log_likelihood(state, self.bank[1], latest)
         state = state._replace(log_likelihood_BN=log_cloud, log_prior_draws_BM=log_draws)
-        if effective_size(log_weights(state)[0]) >= self.enough * state.latent_BNV.shape[1]:
+        if float(effective_size(log_weights(state))) >= self.enough * state.latent_BNV.shape[1]:
             return state
         return self._refined(state)
 
@@ -171,7 +172,7 @@ class CloudSearch:
             log_likelihood = self._log_likelihood(state, places)
             source = _Points(latent_NV, log_likelihood - self._log_density(mixture, latent_NV), log_likelihood)
             rounds.append(source)
-            sizes.append(effective_size(source.log_weight_N))
+            sizes.append(float(effective_size(source.log_weight_N)))
             if sum(sizes) >= self.reached * self.points:
                 break
         return self._resampled(state, rounds, sizes)
@@ -205,9 +206,11 @@ class CloudSearch:
 
     def _chosen(self, source: "_Points", rng: Generator) -> tuple[float, Float[Tensor, "n V"]]:
         """Some of the points that explain the history best, and the power of the weights they were drawn by."""
-        power, weight = _tempered(source.log_weight_N, self.rising * self.points)
+        log_weight = source.log_weight_N[None]
+        power = tempering_step(log_weight, torch.ones(1), self.rising * self.points)
         offset = float(torch.rand((), generator=rng))
-        return power, source.latent_NV[systematic(weight[None], NEIGHBOURS, offset)[0]].double()
+        chosen = systematic(torch.softmax(power * log_weight, dim=-1), NEIGHBOURS, offset)[0]
+        return float(power), source.latent_NV[chosen].double()
 
     def _factors(self, point_NV: Tensor, information_KVV: Tensor) -> Float[Tensor, "K V V"]:
         """Factors of the scales of components.
@@ -296,21 +299,3 @@ def _like(mask_K: Tensor, part: Tensor) -> Tensor:
 def log_weights(state: CloudState) -> Float[Tensor, "B N"]:
     """Log weights of the clouds."""
     return state.log_likelihood_BN - state.log_proposal_BN
-
-
-def effective_size(log_weight_N: Float[Tensor, " N"]) -> float:
-    """The effective number of weighted points."""
-    weight = torch.softmax(log_weight_N, dim=-1)
-    return float(1 / weight.square().sum())
-
-
-def _tempered(log_weight_N: Tensor, floor: float) -> tuple[float, Float[Tensor, " N"]]:
-    """The largest power, at most one, that keeps the effective size at the floor (by bisection), and the weights."""
-    log_weight = log_weight_N - log_weight_N.max()
-    low, high = 0.0, 1.0
-    if effective_size(log_weight) >= floor:
-        return 1.0, torch.softmax(log_weight, dim=-1)
-    for _ in range(14):
-        middle = 0.5 * (low + high)
-        low, high = (middle, high) if effective_size(middle * log_weight) >= floor else (low, middle)
-    return low, torch.softmax(low * log_weight, dim=-1)

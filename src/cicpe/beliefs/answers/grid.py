@@ -16,18 +16,12 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from cicpe.beliefs.answers.model import AnswerModel
+from cicpe.statistics import systematic
 
 POINTS = (1, 64, 256)
 """Points of a nuisance by how many numbers it has; the last for more."""
 MOST_TABLE = 40_000_000
 """Numbers that a table may have."""
-
-
-def systematic(weight_BN: Float[Tensor, "B N"], n: int, offset: float) -> Int[Tensor, "B n"]:
-    """Places of ``n`` systematic draws by weights that need not add up to one; ``offset`` is in [0, 1)."""
-    total = weight_BN.double().cumsum(dim=-1)
-    ticks = (torch.arange(n, dtype=torch.float64) + offset) / n * total[:, -1:]
-    return torch.searchsorted(total, ticks).clamp_max(weight_BN.shape[-1] - 1)
 
 
 class WeightedAnswers(NamedTuple):

@@ -330,6 +330,12 @@ class Heads:
         """Which entries take two values."""
         return torch.tensor([isinstance(head, BinaryHead) for head in self.heads])
 
+    @property
+    def between(self) -> Float[Tensor, " Y"]:
+        """What lies between the two values of entries that take two; zero for others."""
+        middles = [(head.low + head.high) / 2 if isinstance(head, BinaryHead) else 0.0 for head in self.heads]
+        return torch.tensor(middles)
+
 
 def choose_heads(pilot: Float[Tensor, "n Y"], heavy_tails: bool = False) -> tuple[Any, ...]:
     """The heads that a pilot of observations asks for.

@@ -40,7 +40,10 @@ def flat_numbers(task: Task) -> Float[Tensor, "n number"] | None:
         return None
     for leaf in leaves:
         if isinstance(leaf, np.ndarray) and leaf.dtype == object:
-            rows = [_numbers_of(value) for value in leaf]
+            try:
+                rows = [_numbers_of(value) for value in leaf]
+            except RecursionError:  # an object that holds itself
+                return None
             if any(row is None for row in rows) or len({len(row) for row in rows if row is not None}) != 1:
                 return None
             columns.append(torch.tensor(rows, dtype=torch.float64))

@@ -94,6 +94,8 @@ class HistoryPool:
     steps: int
     rng: Generator
     nuisance: Nuisance | None = None
+    timed: bool = True
+    """Whether earlier histories may be shown again where simulating is slow; else nothing depends on a clock."""
     kept: Histories | None = None
     seconds: float = 0.0
     """Spent on simulating."""
@@ -103,6 +105,8 @@ class HistoryPool:
 
     def batch(self, n: int) -> Histories:
         """``n`` histories, fresh ones as long as simulating takes no more than half of the time."""
+        if not self.timed:
+            return simulate(self.problem, n, self.steps, self.rng, self.nuisance)
         spare = 0.5 * (time.perf_counter() - self.began) - self.seconds
         if self.kept is None or spare > 0:
             affordable = n if not self.simulated else math.ceil(AT_ONCE * self.simulated / max(self.seconds, 1e-9))

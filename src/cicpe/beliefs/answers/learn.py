@@ -150,13 +150,16 @@ class Family:
     success: Success
     sizes: LearningSizes
     seed: int
+    timed: bool
+    """Whether there is a limit in seconds: without one nothing depends on a clock."""
 
     @classmethod
     def look(cls, problem: Problem, sizes: LearningSizes, seed: int, seconds: float | None) -> "Family":
         """Looks at simulated tasks, for a few seconds at most where there is a limit."""
         rng = torch.Generator().manual_seed(seed + 7)
-        each = _seconds_per_task(problem, rng)
-        most = math.inf if seconds is None else max(seconds, 0.1) / max(each, 1e-9)
+        most = math.inf
+        if seconds is not None:
+            most = max(seconds, 0.1) / max(_seconds_per_task(problem, rng), 1e-9)
         nuisance = Nuisance.find(problem, int(max(256, min(PILOT, 0.2 * most))), rng)
         if nuisance is None and not _is_searchable(problem, rng):
             raise InvalidInput(
@@ -166,13 +169,13 @@ class Family:
             )
         draws = int(max(1024, min(sizes.prior_draws, 0.5 * most)))
         prior = Prior.learn(places_of(TaskBatch.draw(problem, draws, rng), nuisance), problem.answer_space, rng)
-        success = Success.learn(problem, rng, 6.0 if seconds is None else min(6.0, 0.5 * seconds))
-        return cls(problem, nuisance, prior, success, sizes, seed)
+        success = Success.learn(problem, rng, math.inf if seconds is None else min(6.0, 0.5 * seconds))
+        return cls(problem, nuisance, prior, success, sizes, seed, seconds is not None)
 
     def learner(self, heavy_tails: bool) -> Learner:
         """A fresh network whose heads a pilot chose."""
         rng = torch.Generator().manual_seed(self.seed)
-        pool = HistoryPool(self.problem, self.sizes.steps, rng, self.nuisance)
+        pool = HistoryPool(self.problem, self.sizes.steps, rng, self.nuisance, self.timed)
         pilot = self._pilot(rng)
         heads = Heads(choose_heads(pilot.observation_BTY.flatten(0, 1), heavy_tails))
         spaces = self.problem.query_space, self.problem.answer_space
@@ -184,8 +187,9 @@ class Family:
         return Learner(model, pool, self.sizes, torch.optim.Adam(trained, lr=self.sizes.rate, betas=(0.9, 0.98)))
 
     def _pilot(self, rng: Generator, n: int = 512) -> Histories:
-        each = _seconds_per_task(self.problem, rng)
-        return simulate(self.problem, int(min(n, max(24, 2.0 / (16 * each)))), 16, rng, self.nuisance)
+        if self.timed:
+            n = int(min(n, max(24, 2.0 / (16 * _seconds_per_task(self.problem, rng)))))
+        return simulate(self.problem, n, 16, rng, self.nuisance)
 
     def learn(self, limit: Limit, on_progress: Callable[[float], None] = lambda share: None) -> Learner:
         """The likelihood with the best head for real observations, trained for all of the limit."""

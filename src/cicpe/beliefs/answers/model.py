@@ -48,7 +48,7 @@ class AnswerModel(nn.Module):
         nuisance = CODE_SIZE if codes else prior.sizes.nuisance
         dims = spaces[0].dim, spaces[1].dim
         self.network = LikelihoodNetwork(NetworkSizes(*dims, nuisance, context, heads.parameters, hidden), rng)
-        self.codes = Codes(codes, CODE_SIZE, dims[1], context, rng) if codes else None
+        self.codes = Codes(codes, CODE_SIZE, dims[1], rng) if codes else None
 
     @classmethod
     def empty(

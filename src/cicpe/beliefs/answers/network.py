@@ -167,7 +167,7 @@ class PreparedPlaces(NamedTuple):
 class Codes(nn.Module):
     """Points that stand for a nuisance which cannot be read, and their prior weights given the answer."""
 
-    def __init__(self, codes: int, size: int, answer: int, context: int, rng: Generator | None = None) -> None:
+    def __init__(self, codes: int, size: int, answer: int, rng: Generator | None = None) -> None:
         super().__init__()
         rng = rng or torch.Generator().manual_seed(0)
         self.points_KD = nn.Parameter(torch.randn((codes, size), generator=rng))

@@ -7,9 +7,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from cicpe.beliefs.answers.grid import WeightedAnswers, systematic
+from cicpe.beliefs.answers.grid import WeightedAnswers
 from cicpe.beliefs.answers.success import Success
 from cicpe.spaces import Space, Sphere
+from cicpe.statistics import systematic
 
 STARTS = 48
 """Points that the search starts from."""

@@ -27,7 +27,6 @@ from cicpe.beliefs.particles.smc import (
     ParticleCloud,
     SMCTarget,
     combinations,
-    effective_size,
     latest_log_likelihood,
     log_priors,
     merge,
@@ -41,6 +40,7 @@ from cicpe.config import Config
 from cicpe.errors import InvalidInput
 from cicpe.problems import Problem, Task
 from cicpe.spaces import Space
+from cicpe.statistics import effective_size
 
 EPISODES = 16
 """How many are looked at together: what fits a cache."""

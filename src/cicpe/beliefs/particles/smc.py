@@ -39,6 +39,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Generator, Tensor
 
 from cicpe import trees
+from cicpe.statistics import systematic, tempering_step
 
 ROWS = 1 << 17
 """How many log-likelihoods are worked on at once, or those of one episode: what fits a cache."""
@@ -97,42 +98,10 @@ def weights(cloud: ParticleCloud) -> Float[Tensor, "batch particle"]:
     return torch.softmax(cloud.log_pending_BN.double(), dim=-1)
 
 
-def effective_size(log_weight_BN: Float[Tensor, "batch particle"]) -> Float[Tensor, " batch"]:
-    """(sum w)^2 / sum w^2, between 1 and the number of particles."""
-    weight_BN = torch.exp(log_weight_BN.double() - log_weight_BN.amax(dim=-1, keepdim=True))
-    length_B: Tensor = torch.linalg.vector_norm(weight_BN, dim=-1)
-    return (weight_BN.sum(dim=-1) / length_B).square()
-
-
-def tempering_step(
-    log_weight_BN: Float[Tensor, "batch particle"], left_B: Float[Tensor, " batch"], floor: float
-) -> Float[Tensor, " batch"]:
-    """The largest power of the weights, up to ``left_B``, that keeps the effective size at ``floor``: by bisection."""
-    relative_BN, left_B = (log_weight_BN - log_weight_BN.amax(dim=-1, keepdim=True)).double(), left_B.double()
-
-    def holds(power_B: Tensor) -> Tensor:
-        weight_BN = (relative_BN * power_B[:, None]).exp_()
-        length_B: Tensor = torch.linalg.vector_norm(weight_BN, dim=-1)
-        return weight_BN.sum(dim=-1) >= math.sqrt(floor) * length_B
-
-    enough = holds(left_B)
-    if bool(enough.all()):
-        return left_B
-    # Of the logarithm: with many precise observations the first power is far below a thousandth.
-    low, high = torch.full_like(left_B, math.log(1e-9)), left_B.log()
-    for _ in range(12):
-        middle = (low + high) / 2
-        ok = holds(middle.exp())
-        low, high = torch.where(ok, middle, low), torch.where(ok, high, middle)
-    return torch.where(enough, left_B, low.exp().minimum(left_B))
-
-
 def resample(log_weight_BN: Float[Tensor, "batch particle"], n: int, rng: Generator) -> Int[Tensor, "batch {n}"]:
-    """Systematic resampling: ``n`` ancestors an episode, each in proportion to its weight up to one copy."""
-    cumulative_BN = torch.softmax(log_weight_BN.double(), dim=-1).cumsum(dim=-1)
-    comb = (torch.arange(n, dtype=torch.float64) + torch.rand(1, generator=rng, dtype=torch.float64)) / n
-    comb_BN = (comb * cumulative_BN[:, -1:]).contiguous()
-    return torch.searchsorted(cumulative_BN, comb_BN).clamp_max(log_weight_BN.shape[-1] - 1)
+    """Systematic resampling: ``n`` ancestors per episode, each in proportion to its weight up to one copy."""
+    offset = float(torch.rand(1, generator=rng, dtype=torch.float64))
+    return systematic(torch.softmax(log_weight_BN.double(), dim=-1), n, offset)
 
 
 def log_likelihoods(
