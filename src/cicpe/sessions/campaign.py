@@ -7,7 +7,7 @@ from cicpe.errors import InvalidInput, ModelError, SessionError
 from cicpe.sessions.events import Event, in_digits, in_words
 from cicpe.sessions.session import Session
 from cicpe.sessions.stores.base import CampaignRecord, Conflict, StopName, Store, StoredEvent, check_key
-from cicpe.sessions.values import Values, numbers
+from cicpe.sessions.values import Observed, Values, entries, numbers
 
 
 @runtime_checkable
@@ -131,8 +131,9 @@ class Campaign:
 
     def tell(
         self,
-        observation: Values,
+        observation: Observed,
         *,
+        confirm: bool = False,
         key: str | None = None,
         expected_version: int | None = None,
         step: int | None = None,
@@ -142,23 +143,41 @@ class Campaign:
 
         def make() -> Event:
             self._check_open(step, query)
-            return self.session.told(observation)
+            return self.session.told(observation, confirm)
 
         self._take(make, "told", {"observation": observation}, key, expected_version)
 
     def attach(
-        self, query: Values, observation: Values, *, key: str | None = None, expected_version: int | None = None
+        self,
+        query: Values,
+        observation: Observed,
+        *,
+        confirm: bool = False,
+        key: str | None = None,
+        expected_version: int | None = None,
     ) -> None:
         """See ``Session.attach``."""
         given = {"query": query, "observation": observation}
-        self._take(lambda: self.session.attached(query, observation), "attached", given, key, expected_version)
+
+        def make() -> Event:
+            return self.session.attached(query, observation, confirm)
+
+        self._take(make, "attached", given, key, expected_version)
 
     def correct(
-        self, step: SupportsIndex, observation: Values, *, key: str | None = None, expected_version: int | None = None
+        self,
+        step: SupportsIndex,
+        observation: Observed,
+        *,
+        confirm: bool = False,
+        key: str | None = None,
+        expected_version: int | None = None,
     ) -> None:
         """See ``Session.correct``."""
         given = {"step": step, "observation": observation}
-        self._take(lambda: self.session.corrected(step, observation), "corrected", given, key, expected_version)
+        self._take(
+            lambda: self.session.corrected(step, observation, confirm), "corrected", given, key, expected_version
+        )
 
     def skip(
         self,
@@ -261,19 +280,21 @@ class Campaign:
             return False
         self.refresh()
         event = stored.event
-        if event.kind != kind or not all(_same(name, value, getattr(event, name)) for name, value in given.items()):
+        if event.kind != kind or not all(
+            self._same(name, value, getattr(event, name)) for name, value in given.items()
+        ):
             raise InvalidInput("key", key, f"a new key: with this one, someone has already {in_words(event)}")
         return True
+
+    def _same(self, field: str, given: Any, recorded: Any) -> bool:
+        if not isinstance(recorded, tuple):
+            return bool(given == recorded)
+        if field == "observation":
+            values = entries(field, given, len(recorded))
+            return self.session.observations.read(field, values, confirm=True) == recorded
+        values = numbers(field, given, len(recorded))  # a point is recorded in single precision
+        return all(abs(one - two) <= 1e-6 * max(1.0, abs(two)) for one, two in zip(values, recorded, strict=True))
 
 
 class _Repeated(Exception):
     """The store knew the key already."""
-
-
-def _same(field: str, given: Any, recorded: Any) -> bool:
-    if not isinstance(recorded, tuple):
-        return bool(given == recorded)
-    values = numbers(field, given, len(recorded))
-    if field == "query":  # a point is recorded in single precision
-        return all(abs(one - two) <= 1e-6 * max(1.0, abs(two)) for one, two in zip(values, recorded, strict=True))
-    return values == recorded

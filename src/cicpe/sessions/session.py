@@ -17,13 +17,14 @@ from torch import Generator, Tensor
 from cicpe._version import __version__
 from cicpe.agents.alarm import InPrior, in_prior
 from cicpe.agents.base import Agent, Proposal
-from cicpe.errors import InvalidInput, SessionError
+from cicpe.errors import Implausible, InvalidInput, SessionError
 from cicpe.plates import only_query
+from cicpe.problems.observations import ObservationKinds
 from cicpe.sessions.events import Attached, Corrected, Event, Skipped, Told, Undone, in_force
 from cicpe.sessions.skipping import elsewhere
 from cicpe.sessions.status import Reason, Skip, Status, StatusStep
 from cicpe.sessions.texts import check_text
-from cicpe.sessions.values import Values, numbers
+from cicpe.sessions.values import Observed, Values, entries, numbers
 from cicpe.spaces import Box, Interval, Space, Sphere
 
 FORMAT = "cicpe-session-1"
@@ -66,7 +67,7 @@ class Session:
     Args:
         agent: Who decides.
         query_space: Where queries lie.
-        observation_dim: How many numbers an observation has.
+        observations: What an observation can be: a kind for each of its entries, or how many numbers it has.
         context: What is known of the task beforehand, such as its noise level.
         epsilon: How far off an answer may be.
         delta: How often it may be farther off.
@@ -80,7 +81,7 @@ class Session:
         self,
         agent: Agent,
         query_space: Space,
-        observation_dim: int,
+        observations: ObservationKinds | int,
         context: Sequence[float],
         epsilon: float,
         delta: float,
@@ -91,7 +92,9 @@ class Session:
         model_sha256: str | None = None,
     ) -> None:
         self.epsilon, self.delta, self.seed = epsilon, delta, seed
-        self.query_space, self.answer_space, self.observation_dim = query_space, answer_space, observation_dim
+        self.query_space, self.answer_space = query_space, answer_space
+        some = isinstance(observations, int)
+        self.observations = ObservationKinds.any_number(observations) if some else observations
         self.context, self.model_sha256 = tuple(map(float, context)), model_sha256
         self._agent, self._typical_queries = agent, typical_queries
         self._log: tuple[Event, ...] = ()
@@ -99,6 +102,11 @@ class Session:
         self._start = self._now = _Derived((), (), (), start, self._propose(start, 0, ()))
 
     # What it says.
+
+    @property
+    def observation_dim(self) -> int:
+        """How many numbers an observation has."""
+        return len(self.observations.kinds)
 
     @property
     def log(self) -> tuple[Event, ...]:
@@ -278,11 +286,21 @@ class Session:
         self._check_open("read its recommendation; there is nothing more to measure")
         return self._open_query.numpy().copy()
 
-    def told(self, observation: Values) -> Told:
+    def told(self, observation: Observed, confirm: bool = False) -> Told:
         """The event of telling, not yet taken."""
         self._check_open("this observation was not taken; its recommendation stands")
-        values = numbers("observation", observation, self.observation_dim)
-        return Told(query=self._open_query.tolist(), observation=values)
+        values, confirmed = self._observed_values(observation, confirm)
+        return Told(query=self._open_query.tolist(), observation=values, confirmed=confirmed)
+
+    def _observed_values(self, observation: Observed, confirm: bool) -> tuple[tuple[float, ...], bool]:
+        """The numbers of an observation, and whether they had to be confirmed; refused where they cannot be."""
+        given = entries("observation", observation, self.observation_dim)
+        try:
+            return self.observations.read("observation", given), False
+        except Implausible:
+            if not confirm:
+                raise
+            return self.observations.read("observation", given, confirm=True), True
 
     def is_open(self, query: Values) -> bool:
         """Whether a query is the open one, but for the digits that were not written down."""
@@ -290,17 +308,17 @@ class Session:
         off = (self._open_query - place).abs() / self.query_space.unit_scale
         return not self.stopped and bool((off <= SAME_PLACE).all())
 
-    def attached(self, query: Values, observation: Values) -> Attached:
+    def attached(self, query: Values, observation: Observed, confirm: bool = False) -> Attached:
         """The event of attaching, not yet taken."""
         place = numbers("query", query, self.query_space.dim)
         point = torch.tensor(place, dtype=torch.float32)
         off = (self.query_space.project(point) - point).abs() / self.query_space.unit_scale
         if not bool((off <= 1e-4).all()):
             raise InvalidInput("query", query, f"a point of {self.query_space}")
-        values = numbers("observation", observation, self.observation_dim)
-        return Attached(query=point.tolist(), observation=values)
+        values, confirmed = self._observed_values(observation, confirm)
+        return Attached(query=point.tolist(), observation=values, confirmed=confirmed)
 
-    def corrected(self, step: SupportsIndex, observation: Values) -> Corrected:
+    def corrected(self, step: SupportsIndex, observation: Observed, confirm: bool = False) -> Corrected:
         """The event of correcting, not yet taken."""
         made = len(self.history)
         try:
@@ -309,7 +327,8 @@ class Session:
             raise InvalidInput("step", step, "a whole number") from None
         if not 1 <= number <= made:
             raise InvalidInput("step", step, f"from 1 to {made}" if made else "one that was told; nothing was told yet")
-        return Corrected(step=number, observation=numbers("observation", observation, self.observation_dim))
+        values, confirmed = self._observed_values(observation, confirm)
+        return Corrected(step=number, observation=values, confirmed=confirmed)
 
     def skipped(self, reason: str = "") -> Skipped:
         """The event of skipping, not yet taken."""
@@ -322,20 +341,26 @@ class Session:
             raise SessionError("there is nothing to undo")
         return Undone(position=self._now.positions[-1])
 
-    def tell(self, observation: Values) -> None:
-        """Takes the observation made at the query that ``ask`` gave."""
-        self.take(self.told(observation))
+    def tell(self, observation: Observed, *, confirm: bool = False) -> None:
+        """Takes the observation made at the query that ``ask`` gave.
 
-    def attach(self, query: Values, observation: Values) -> None:
+        Args:
+            observation: Of the kind that the problem's observations are: a number or several, or yes and no, or the
+                name of a category. What cannot be is refused.
+            confirm: Take it though it is not plausible (``cicpe.errors.Implausible``); the log says so.
+        """
+        self.take(self.told(observation, confirm))
+
+    def attach(self, query: Values, observation: Observed, *, confirm: bool = False) -> None:
         """Takes an observation made elsewhere, at any point of the query space; after a stop too.
 
         The calibrated guarantee is about queries that the agent chose: the status counts the others.
         """
-        self.take(self.attached(query, observation))
+        self.take(self.attached(query, observation, confirm))
 
-    def correct(self, step: SupportsIndex, observation: Values) -> None:
+    def correct(self, step: SupportsIndex, observation: Observed, *, confirm: bool = False) -> None:
         """Replaces the observation of a step (from 1). The queries stay as they were made; the open one is new."""
-        self.take(self.corrected(step, observation))
+        self.take(self.corrected(step, observation, confirm))
 
     def skip(self, reason: str = "") -> None:
         """The open query cannot be made: another is asked for, here and from now on away from this one."""
