@@ -106,11 +106,25 @@ class Model:
             platt=self.calibration.platt_at(epsilon),
         )
 
-    def session(self, epsilon: float, delta: float, *, seed: int = 0, stop: str = "each", **context: float) -> Session:
-        """A live campaign. Context, such as ``noise=0.05``, is given by name; see ``context_names``."""
+    def session(
+        self, epsilon: float, delta: float, *, seed: int = 0, stop: str = "each", verify: int = 0, **context: float
+    ) -> Session:
+        """A live campaign.
+
+        Args:
+            epsilon: How far off the answer may be.
+            delta: How often it may be farther off.
+            seed: Seeds the queries.
+            stop: The stop rule.
+            verify: Redundant queries that are made before a stop is final, so that the alarm can tell a wrong prior.
+            context: What is known beforehand, by name, such as ``noise=0.05``; see ``context_names``.
+
+        Returns:
+            A session with an empty log, or with the wish to verify in it.
+        """
         agent = self.agent(epsilon, delta, stop)
         values = self._context(context)
-        return Session(
+        session = Session(
             agent,
             self.belief.query_space,
             self.observations,
@@ -122,6 +136,9 @@ class Model:
             typical_queries=self.calibration.typical_queries(stop, agent.stop_epsilon, delta, values),
             model_sha256=self.fingerprint,
         )
+        if verify:
+            session.ask_to_verify(verify)
+        return session
 
     @cached_property
     def observations(self) -> ObservationKinds:

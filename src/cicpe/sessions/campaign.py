@@ -61,13 +61,16 @@ class Campaign:
         delta: float,
         seed: int = 0,
         stop: StopName = "each",
+        verify: int = 0,
         context: Mapping[str, float] | None = None,
     ) -> "Campaign":
         """A new campaign. ``reference`` is where the model will be found again: a name in the zoo, or its folder."""
         given = dict(context or {})
-        for reserved in {"epsilon", "delta", "seed", "stop", "self"} & set(given):
+        for reserved in {"epsilon", "delta", "seed", "stop", "verify", "self"} & set(given):
             raise InvalidInput("context", {reserved: given[reserved]}, "a context of this model")
         session = model.session(epsilon, delta, seed=seed, stop=stop, **given)
+        if verify:
+            session.ask_to_verify(verify)
         record = store.create(
             name=name,
             model=reference,
@@ -77,6 +80,7 @@ class Campaign:
             seed=seed,
             stop=stop,
             context=given,
+            events=session.log,
         )
         return cls(store, record, session)
 
@@ -195,6 +199,17 @@ class Campaign:
             return self.session.skipped(reason)
 
         self._take(make, "skipped", {"reason": reason}, key, expected_version)
+
+    def release(self, reason: str = "", *, key: str | None = None, expected_version: int | None = None) -> None:
+        """See ``Session.release``."""
+        self._take(lambda: self.session.released(reason), "released", {"reason": reason}, key, expected_version)
+
+    def ask_to_verify(
+        self, queries: SupportsIndex, *, key: str | None = None, expected_version: int | None = None
+    ) -> None:
+        """See ``Session.ask_to_verify``."""
+        given = {"queries": queries}
+        self._take(lambda: self.session.verifies(queries), "verifying", given, key, expected_version)
 
     def undo(self, *, key: str | None = None, expected_version: int | None = None) -> None:
         """See ``Session.undo``."""

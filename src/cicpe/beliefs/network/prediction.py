@@ -152,6 +152,10 @@ class NetworkPredictor(ObservationPredictor):
     network: Network
     head: PredictionHead
 
+    def predict(self, state: NetworkState, context: Tensor, query: Tensor) -> Prediction:
+        with torch.no_grad():
+            return self.head.predict(prediction_inputs(self.network, state, context, query))
+
     def surprise(
         self, state: NetworkState, context: Tensor, query: Tensor, observation: Tensor
     ) -> tuple[Surprise, Tensor]:
