@@ -14,8 +14,9 @@ from cicpe.agents.stop_rules import StopRule, Threshold
 from cicpe.agents.verification import VerifyingAgent
 from cicpe.beliefs.base import EDGE, Belief
 
-PlattByContext = Callable[[Float[Tensor, "batch context"]], tuple[Tensor, Tensor]]
-"""Slope and intercept, for each episode's context, by which log-odds of success are shown."""
+ShownBy = tuple[Tensor, Tensor, Tensor]
+"""Slope and intercept by which log-odds of success are shown, and the largest confidence that is, for each episode."""
+PlattByContext = Callable[[Float[Tensor, "batch context"]], ShownBy]
 
 
 class BeliefAgentState(NamedTuple):
@@ -24,7 +25,7 @@ class BeliefAgentState(NamedTuple):
     belief: Any
     threshold: Float[Tensor, " batch"]
     alarm: AlarmState | None
-    platt: tuple[Tensor, Tensor] | None = None
+    platt: ShownBy | None = None
 
 
 @final
@@ -119,11 +120,9 @@ class BeliefAgent(Agent):
         return torch.stack(columns, dim=1)
 
 
-def calibrated_confidence(
-    confidence: Float[Tensor, " batch"], platt: tuple[Tensor, Tensor] | None
-) -> Float[Tensor, " batch"]:
-    """Confidence as it is shown: its log-odds corrected by a slope and an intercept for each episode."""
+def calibrated_confidence(confidence: Float[Tensor, " batch"], platt: ShownBy | None) -> Float[Tensor, " batch"]:
+    """Confidence as it is shown: its log-odds corrected by a slope and an intercept for each episode, up to a most."""
     if platt is None:
         return confidence
-    slope, intercept = platt
-    return torch.sigmoid(slope * torch.logit(confidence, eps=EDGE) + intercept)
+    slope, intercept, most = platt
+    return torch.minimum(torch.sigmoid(slope * torch.logit(confidence, eps=EDGE) + intercept), most)

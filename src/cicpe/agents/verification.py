@@ -13,9 +13,10 @@ import torch
 from jaxtyping import Float, Int
 from torch import Generator, Tensor
 
+from cicpe import trees
 from cicpe.agents.base import Agent, Proposal
 
-CANDIDATES = 48
+CANDIDATES = 24
 """Random queries among which one is chosen."""
 STILL = 20
 """A seed: whether the rule was met is looked at again when an observation comes, and draws nothing that matters."""
@@ -70,8 +71,8 @@ class VerifyingAgent(Agent):
         query = proposal.query
         if bool(due.any()):
             candidates = self.agent.random_queries(CANDIDATES, rng)
-            best = self.agent.contradictable(state.within, candidates).argmax(dim=1)
-            query = torch.where(due[:, None, None], candidates[best][:, None], query)
+            best = self.agent.contradictable(trees.select(state.within, due), candidates).argmax(dim=1)
+            query = query.index_put((due,), candidates[best][:, None])
         return proposal._replace(query=query, stop=proposal.stop & ~due, verifies=due)
 
     def update(

@@ -7,7 +7,8 @@ ranks that p-values come from. A wrong head or a poor detector costs power, neve
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple, final
+from dataclasses import dataclass
+from typing import Any, NamedTuple, final
 
 import torch
 from torch import Generator, Tensor, nn
@@ -31,6 +32,8 @@ HEAD_BATCH, DETECTOR_BATCH = 1024, 192
 LEARNING_RATE = 8e-3
 """The highest, a third of the way."""
 CHUNK = 1024
+STRAYS = 0.15
+"""Share of the queries of fitted episodes that are random."""
 LEAST_RANKED = 99
 """With fewer ranked episodes, no p-value is as small as 0.01."""
 PILOT = 32
@@ -57,14 +60,14 @@ class AlarmSizes(NamedTuple):
 
     def scaled(self, share: float) -> "AlarmSizes":
         """A share of everything, down to what an alarm needs: a p-value of 0.01 takes 99 ranked episodes."""
-        least = AlarmSizes(128, 60, 128, 40, 96, LEAST_RANKED, 1)
+        least = AlarmSizes(128, 40, 128, 20, 96, LEAST_RANKED, 1)
         scaled = (min(size, max(low, int(share * size))) for size, low in zip(self, least, strict=True))
         return AlarmSizes(*scaled)
 
     def cost(self, has_head: bool) -> float:
         """About how many played episodes it is worth."""
         fitted = self.head_episodes + 2 * self.detector_episodes
-        fitted += self.head_updates * HEAD_BATCH // 16 + 2 * self.detector_updates * DETECTOR_BATCH
+        fitted += self.head_updates * HEAD_BATCH // 25 + self.detector_updates * DETECTOR_BATCH
         return self.episodes + self.knots * self.ranked + (fitted if has_head else 0)
 
     def within(self, share: float, has_head: bool) -> "AlarmSizes":
@@ -75,6 +78,39 @@ class AlarmSizes(NamedTuple):
 
 
 USUAL = AlarmSizes()
+
+
+@final
+@dataclass(frozen=True)
+class Straying:
+    """A belief as a player, some of whose queries are random: the alarm is to know queries that agents do not make.
+
+    Redundant queries before a stop are such, and so are measurements that were made elsewhere.
+    """
+
+    belief: Belief
+    assessor: Assessor
+
+    @property
+    def horizon(self) -> int:
+        """The belief's own."""
+        return self.belief.horizon
+
+    def begin(self, context: Tensor) -> Any:
+        """The belief's state before the first query."""
+        return self.assessor.begin(context)
+
+    def propose(self, state: Any, rng: Generator) -> Assessment:
+        """What the belief makes of its histories, with another query here and there."""
+        assessment = self.assessor.propose(state, rng)
+        n = len(assessment.query)
+        strays = torch.rand(n, generator=rng) < STRAYS
+        elsewhere = self.belief.query_space.sample(n, rng)[:, None].expand_as(assessment.query)
+        return assessment._replace(query=torch.where(strays[:, None, None], elsewhere, assessment.query))
+
+    def observe(self, state: Any, query: Tensor, observation: Tensor) -> Any:
+        """The belief's state after the observations."""
+        return self.assessor.observe(state, query, observation)
 
 
 class Fit(NamedTuple):
@@ -93,7 +129,7 @@ class Fit(NamedTuple):
     def steps(self, problem: Problem, episodes: int, rng: Generator) -> Iterator[Step[Assessment]]:
         """Fresh episodes to the horizon, a step per query."""
         tasks = TaskBatch.draw(problem, episodes, rng)
-        player = Assessor(self.belief, (self.epsilon,), self.query_spread)
+        player = Straying(self.belief, Assessor(self.belief, (self.epsilon,), self.query_spread))
         for step in play(player, tasks, rng, ends=never):
             if step.observation is not None:
                 yield step

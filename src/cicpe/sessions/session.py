@@ -47,6 +47,8 @@ ALARMS = {
     "measurements, their units and the noise.",
 }
 """What the alarm adds to a reason."""
+MIRRORED = " A reversed sign would not be noticed: make sure that a larger value means more."
+"""What a stop adds where the prior has every value with either sign."""
 HELD = (
     "But it does not stop before you have looked at this: correct a slip, go on measuring, or release the stop "
     "knowingly (session.release(), cicpe session release)."
@@ -267,7 +269,8 @@ class Session:
     def _remarks(self) -> str:
         said = [f"{n} {what}" for what, n in self._counts().items() if n]
         noted = f" Of note: {', '.join(said)}." if said else ""
-        return noted + ALARMS.get(self.in_prior, "")
+        unseen = MIRRORED if self.stopped and self.observations.mirrored else ""
+        return noted + ALARMS.get(self.in_prior, "") + unseen
 
     def _counts(self) -> dict[str, int]:
         """What a reader of the result should know of its data: how much of it is not as asked and first told."""
