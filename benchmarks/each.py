@@ -25,6 +25,7 @@ from cicpe.beliefs.base import Assessment
 from cicpe.episodes.play import play
 from cicpe.episodes.table import Assessor
 from cicpe.model import Model
+from cicpe.plots.reliability import plot_reliability
 from cicpe.problems import TaskBatch
 from cicpe.statistics import clopper_pearson
 from cicpe.streams import stream
