@@ -164,20 +164,27 @@ def _bolder(agent: BeliefAgent) -> BeliefAgent:
 
 
 VERIFY = (0, 1, 2, 3)
-ALARM_TASKS = 500
+ALARM_TASKS = 200
+WATCHED = {"binary-search-6d": (0.2, 0.05), "gp-max-1d": (0.2, 0.1), "best-arm-5d": (0.01, 0.01)}
+"""Models whose alarm is measured, with epsilon and noise."""
+
+
+def alarm_rows(name: str, verify: int) -> list[dict[str, Any]]:
+    """A model's alarm in every named world, with some redundant queries before a stop."""
+    (epsilon, noise), model = WATCHED[name], cicpe.load(name)
+    agent, tasks = model.agent(epsilon, 0.1, "each"), model.tasks({"noise": noise})
+    longer = None if verify else model.unstopped(epsilon)
+    found = alarm_study(agent, longer, tasks, epsilon, 0.1, ALARM_TASKS, SEED, verify)
+    return [{"model": name, "epsilon": epsilon, "noise": noise, **row._asdict()} for row in found]
 
 
 def alarm() -> dict[str, Any]:
-    """The alarm in every named world, without and with redundant queries before a stop."""
+    """The alarm of every watched model, without and with redundant queries."""
     rows = []
-    for name, epsilon, noise in (("binary-search-6d", 0.2, 0.05), ("gp-max-1d", 0.2, 0.1), ("best-arm-5d", 0.01, 0.01)):
-        model = cicpe.load(name)
-        agent, tasks = model.agent(epsilon, 0.1, "each"), model.tasks({"noise": noise})
+    for name in WATCHED:
         for verify in VERIFY:
-            longer = None if verify else model.unstopped(epsilon)
-            for row in alarm_study(agent, longer, tasks, epsilon, 0.1, ALARM_TASKS, SEED, verify):
-                rows.append({"model": name, "epsilon": epsilon, "noise": noise, **row._asdict()})
-                print(json.dumps(rows[-1]), flush=True)
+            rows += alarm_rows(name, verify)
+            print(json.dumps(rows[-1]), flush=True)
     return {"rows": rows}
 
 

@@ -197,8 +197,14 @@ class WatchedModel:
 
     fingerprint = "f" * 64
 
-    def session(self, epsilon: float, delta: float, *, seed: int = 0, stop: str = "each", **context: float) -> Session:
-        return Session(Watched(), Box([0.0], [1.0]), ObservationKinds((Number(0.0, 300.0),)), [], epsilon, delta, seed)
+    def session(
+        self, epsilon: float, delta: float, *, seed: int = 0, stop: str = "each", verify: int = 0, **context: float
+    ) -> Session:
+        kinds = ObservationKinds((Number(0.0, 300.0),))
+        session = Session(Watched(), Box([0.0], [1.0]), kinds, [], epsilon, delta, seed)
+        if verify:
+            session.ask_to_verify(verify)
+        return session
 
 
 def test_a_store_keeps_verification_release_and_confirmation(tmp_path: Path) -> None:

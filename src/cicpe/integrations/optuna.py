@@ -269,7 +269,7 @@ class CicpeSampler(BaseSampler):
         factors = {"noise": self._per_value, "epsilon": self._per_value if self._epsilon_is_a_value else 1.0}
         model_units = {name: value * factors.get(name, 1.0) for name, value in given.items()}
         try:
-            session = self._model.session(**model_units, seed=seed, stop=self._stop)
+            return self._model.session(**model_units, seed=seed, stop=self._stop, verify=self._verify)
         except InvalidInput as error:
             if factors.get(error.field, 1.0) == 1.0:
                 raise
@@ -278,9 +278,6 @@ class CicpeSampler(BaseSampler):
                 f"unit of the objective, and {model_units[error.field]:.4g} of this"
             )
             raise InvalidInput(error.field, given[error.field], allowed) from None
-        if self._verify:
-            session.ask_to_verify(self._verify)
-        return session
 
     def _scale(self, study: Study) -> ObjectiveScale:
         minimise = study.directions[0] == StudyDirection.MINIMIZE

@@ -19,9 +19,9 @@ class SessionModel(Protocol):
         """Which model it is."""
 
     def session(
-        self, epsilon: float, delta: float, *, seed: int = 0, stop: StopName = "each", **context: float
+        self, epsilon: float, delta: float, *, seed: int = 0, stop: StopName = "each", verify: int = 0, **context: float
     ) -> Session:
-        """A session with an empty log."""
+        """A session with an empty log, or with the wish to verify in it."""
 
 
 class OtherQuery(SessionError):
@@ -68,9 +68,7 @@ class Campaign:
         given = dict(context or {})
         for reserved in {"epsilon", "delta", "seed", "stop", "verify", "self"} & set(given):
             raise InvalidInput("context", {reserved: given[reserved]}, "a context of this model")
-        session = model.session(epsilon, delta, seed=seed, stop=stop, **given)
-        if verify:
-            session.ask_to_verify(verify)
+        session = model.session(epsilon, delta, seed=seed, stop=stop, verify=verify, **given)
         record = store.create(
             name=name,
             model=reference,
@@ -97,8 +95,7 @@ class Campaign:
                 "thresholds, alarm or problem have changed. To go on with the campaign put the first one back; or go "
                 f"on knowingly, in a new campaign with the same past:  cicpe session adopt -c {record.name}"
             )
-        session = model.session(record.epsilon, record.delta, seed=record.seed, stop=record.stop, **record.context)
-        session.replay(stored.event for stored in store.events(record.id))
+        session = _replayed(store, record, model)
         return cls(store, record, session)
 
     @classmethod
@@ -116,8 +113,7 @@ class Campaign:
             The new campaign. Its queries so far are those that were made.
         """
         record = store.find(campaign)
-        session = model.session(record.epsilon, record.delta, seed=record.seed, stop=record.stop, **record.context)
-        session.replay(stored.event for stored in store.events(record.id))
+        session = _replayed(store, record, model)
         kept = record.model_dump(include={"epsilon", "delta", "seed", "stop", "context"})
         made = store.create(name=name, model=reference, model_sha256=model.fingerprint, events=session.log, **kept)
         return cls(store, made, session)
@@ -305,10 +301,17 @@ class Campaign:
         if not isinstance(recorded, tuple):
             return bool(given == recorded)
         if field == "observation":
-            values = entries(field, given, len(recorded))
-            return self.session.observations.read(field, values, confirm=True) == recorded
+            told = entries(field, given, len(recorded))
+            return self.session.observations.read(field, told, confirm=True) == recorded
         values = numbers(field, given, len(recorded))  # a point is recorded in single precision
         return all(abs(one - two) <= 1e-6 * max(1.0, abs(two)) for one, two in zip(values, recorded, strict=True))
+
+
+def _replayed(store: Store, record: CampaignRecord, model: SessionModel) -> Session:
+    """The session of a model that a campaign's log makes."""
+    wishes = {"seed": record.seed, "stop": record.stop}
+    session = model.session(record.epsilon, record.delta, **wishes, **record.context)  # type: ignore[arg-type]
+    return session.replay(stored.event for stored in store.events(record.id))
 
 
 class _Repeated(Exception):

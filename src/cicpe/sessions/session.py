@@ -117,8 +117,9 @@ class Session:
     ) -> None:
         self.epsilon, self.delta, self.seed = epsilon, delta, seed
         self.query_space, self.answer_space = query_space, answer_space
-        some = isinstance(observations, int)
-        self.observations = ObservationKinds.any_number(observations) if some else observations
+        self.observations: ObservationKinds = (
+            ObservationKinds.any_number(observations) if isinstance(observations, int) else observations
+        )
         self.context, self.model_sha256 = tuple(map(float, context)), model_sha256
         self._agent, self._typical_queries = agent, typical_queries
         self._log: tuple[Event, ...] = ()
