@@ -70,6 +70,19 @@ def test_what_is_not_plausible_changes_nothing_until_it_is_confirmed() -> None:
     assert [step.observation for step in session.history] == [(545.0,), (-1.0,)]
 
 
+def test_a_stuck_instrument_is_asked_about_at_its_third_reading() -> None:
+    session = watched(ObservationKinds((Number(0.0, 2.0, continuous=True),)))
+    session.attach([0.1], 0.7)
+    session.attach([0.9], 0.7)
+    with pytest.raises(Implausible, match="is the instrument stuck"):
+        session.tell(0.7)
+    session.tell(0.7, confirm=True)
+    assert session.log[-1].confirmed  # type: ignore[union-attr]
+    session.tell(0.8)
+    with pytest.raises(Implausible, match="not a coordinate of the query"):
+        session.tell(0.5)
+
+
 def test_yes_and_no_can_be_told_and_seven_cannot() -> None:
     session = watched(ObservationKinds((YesNo(-1.0, 1.0),)))
     session.tell("yes")
