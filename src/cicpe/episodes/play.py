@@ -78,11 +78,6 @@ class Step(Generic[P]):
     observation: Float[Tensor, "going q observation"] | None
     """What the queries of the episodes that go on returned; None where all end."""
 
-    @property
-    def goes_on(self) -> Bool[Tensor, " live"]:
-        """Which episodes make their query."""
-        return ~self.ends
-
 
 Ends = Callable[[Int[Tensor, " live"], P], Bool[Tensor, " live"]]
 """Which of the live episodes end, by what was proposed for them."""

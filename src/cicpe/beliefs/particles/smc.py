@@ -120,13 +120,14 @@ def log_likelihoods(
 def _sums(settled_B: Tensor, value_BTN: Tensor) -> Float[Tensor, "2 batch particle"]:
     """Sums over the settled and over the later steps, in their order and in double precision."""
     sum_2BN = torch.zeros(2, len(value_BTN), value_BTN.shape[-1], dtype=torch.float64)
-    fewest, most = settled_B.aminmax()
+    of_settled_BN, of_later_BN = sum_2BN.unbind()
+    fewest, most = (int(steps) for steps in settled_B.aminmax())
     for t, value_BN in enumerate(value_BTN.unbind(dim=1)):
         if fewest <= t < most:
             is_settled_B1 = (t < settled_B).double()[:, None]
             sum_2BN.addcmul_(torch.stack([is_settled_B1, 1 - is_settled_B1]), value_BN.double())
         else:
-            sum_2BN[int(t >= most)] += value_BN
+            (of_settled_BN if t < fewest else of_later_BN).add_(value_BN)
     return sum_2BN
 
 
@@ -245,39 +246,40 @@ def draw_move(model: SMCTarget, n: int, global_share: float, rng: Generator) -> 
     )
 
 
-def _candidates(unit_PBN: Tensor, root_PBP: Tensor, scale_B: Tensor, draws: MoveDraws) -> Tensor:
+def _candidates(unit_PBN: Tensor, root_columns: Sequence[Tensor], scale_B: Tensor, draws: MoveDraws) -> Tensor:
     """One proposed move a particle."""
     start_PBN, end_PBN = (unit_PBN.gather(2, index.expand_as(unit_PBN)) for index in (draws.one, draws.two))
     scale_B1 = scale_B.float()[:, None]
     step_PBN = start_PBN.sub_(end_PBN).mul_(scale_B1 * draws.along + draws.jump)
     walk_PBN = torch.zeros_like(unit_PBN)
-    for p, noise_N in enumerate(draws.noise_PN):
-        walk_PBN[p:].addcmul_(root_PBP[p:, :, p, None], noise_N)
+    for p, (column_PB1, noise_N) in enumerate(zip(root_columns, draws.noise_PN, strict=True)):
+        walk_PBN[p:].addcmul_(column_PB1, noise_N)
     step_PBN.add_(walk_PBN.mul_(scale_B1 * draws.walk)).mul_(draws.moved_PN[:, None])
     proposed_PBN = reflect(step_PBN.add_(unit_PBN))
     proposed_PBN[:, :, draws.fresh] = draws.prior_PF[:, None]
     return proposed_PBN
 
 
-def _root(unit_PBN: Tensor) -> Float[Tensor, "parameter batch parameter"]:
-    """The Cholesky root of each episode's covariance, rounded to single precision."""
+def _root_columns(unit_PBN: Tensor) -> list[Float[Tensor, "rest batch 1"]]:
+    """The columns, from the diagonal down, of the root of each episode's covariance, in single precision."""
     centred_PBN = unit_PBN.double()  # a nearly flat cloud has no Cholesky root in single precision
     centred_PBN -= centred_PBN.mean(dim=-1, keepdim=True)
     covariance = torch.einsum("pbn,qbn->bpq", centred_PBN, centred_PBN) / unit_PBN.shape[-1]
     ridge = 1e-6 * covariance.diagonal(dim1=-2, dim2=-1).mean(dim=-1) + 1e-14
     root_BPP: Tensor = torch.linalg.cholesky(covariance + ridge[:, None, None] * torch.eye(len(unit_PBN)))
-    return root_BPP.float().transpose(0, 1)
+    root_PBP = root_BPP.float().transpose(0, 1)
+    return [root_PBP[p:, :, p, None] for p in range(len(unit_PBN))]
 
 
 def move(model: SMCTarget, cloud: ParticleCloud, phi_B: Tensor, draws: Sequence[MoveDraws]) -> ParticleCloud:
     """Metropolis moves of every particle, with the pending likelihood at power ``phi_B``."""
     batch = len(cloud.unit_BNP)
     unit_PBN = cloud.unit_BNP.permute(2, 0, 1).clone(memory_format=torch.contiguous_format)
-    root_PBP = _root(unit_PBN)
+    root_columns = _root_columns(unit_PBN)
     prior, log_2BN = cloud.log_prior_BN.clone(), torch.stack([cloud.log_settled_BN, cloud.log_pending_BN])
     scale_B, accepted_B = cloud.scale_B, torch.zeros(batch, dtype=torch.float64)
     for draw in draws:
-        proposed_PBN = _candidates(unit_PBN, root_PBP, scale_B, draw)
+        proposed_PBN = _candidates(unit_PBN, root_columns, scale_B, draw)
         new_2BN = log_likelihoods(model, proposed_PBN, cloud)
         settled_BN, pending_BN = new_2BN - log_2BN
         gain, changes = pending_BN.mul_(phi_B[:, None]).add_(settled_BN), [(unit_PBN, proposed_PBN), (log_2BN, new_2BN)]
