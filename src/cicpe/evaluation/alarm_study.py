@@ -65,26 +65,26 @@ def alarm_study(
     rows = []
     deployed = agent.verified(verify)
     for world, shifted in {PRIOR: problem, **named_shifts(problem)}.items():
-        found = evaluate_agent(deployed, shifted, epsilon, episodes, seed)
+        result = evaluate_agent(deployed, shifted, epsilon, episodes, seed)
         longer = None if unstopped is None else evaluate_agent(unstopped, shifted, epsilon, episodes, seed)
-        p_value, p_longer = found.outcomes.p_value, None if longer is None else longer.outcomes.p_value
+        p_value, p_longer = result.outcomes.p_value, None if longer is None else longer.outcomes.p_value
         if p_value is None:
             raise InvalidInput("model", "without an alarm", "one with an alarm: cicpe.fit_alarm fits it")
-        flagged, wrong = p_value <= DOUBTFUL, found.outcomes.loss > epsilon
+        flagged, wrong = p_value <= DOUBTFUL, result.outcomes.loss > epsilon
         failed = int(wrong.sum())
         rows.append(
             AlarmRow(
                 world=world,
                 episodes=episodes,
-                accuracy=found.accuracy,
-                mean_queries=found.mean_queries,
+                accuracy=result.accuracy,
+                mean_queries=result.mean_queries,
                 no=_share(p_value <= NO),
                 doubtful=_share(flagged),
                 doubtful_ci=proportion_interval(int(flagged.sum()), episodes),
                 wrong=failed,
                 wrong_flagged=_share(flagged[wrong]) if failed else None,
                 wrong_held=_share(p_value[wrong] <= NO) if failed else None,
-                misleads=found.accuracy < 1 - 2 * delta,
+                misleads=result.accuracy < 1 - 2 * delta,
                 doubtful_at_horizon=None if p_longer is None else _share(p_longer <= DOUBTFUL),
                 verify=verify,
             )
