@@ -39,11 +39,11 @@ class Watched(Agent):
     def verified(self, queries: int) -> Agent:
         return VerifyingAgent(self, queries) if queries else self
 
-    def random_queries(self, n: int, rng: Generator) -> Tensor:
-        return torch.rand(n, 1, generator=rng)
+    def candidates(self, proposal: Proposal, n: int, rng: Generator) -> Tensor:
+        return torch.rand(len(proposal.stop), n, 1, generator=rng)
 
     def contradictable(self, state: Any, queries: Tensor) -> Tensor:
-        return queries.T.expand(len(state), -1)  # most at the right
+        return queries[..., 0]  # most at the right
 
 
 def watched(kinds: ObservationKinds | int = 1) -> Session:
