@@ -72,8 +72,10 @@ class CampaignService:
             if name not in names:
                 raise InvalidInput("context", {name: value}, f"given by name: {', '.join(names) or 'none'}")
         reference = self.models[wish.model]
-        settings = wish.model_dump(exclude={"model"}) | {"context": model.full_context(wish.context)}
+        settings = wish.model_dump(exclude={"model", "verify"}) | {"context": model.full_context(wish.context)}
         campaign = Campaign.new(self.store, model, reference, **settings)
+        if wish.verify:
+            campaign.ask_to_verify(wish.verify)
         self._keep(campaign.record, Held(campaign.session.fork(), _setting(model, campaign.record, campaign.session)))
         return campaign
 
