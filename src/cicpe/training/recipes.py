@@ -157,7 +157,7 @@ def functions(problem: Problem, actor: ActorName | None = None) -> Choice:
             "recipe",
             "functions",
             "another one: functions needs one real number per observation, at most "
-            f"{max(LATTICE_SIDES)} query dimensions, and a target that is the place of the largest value, or that value",
+            f"{max(LATTICE_SIDES)} query dimensions, and a target that is the largest value or the place of it",
         )
     answer: Literal["place", "height"] = "place" if facts.same_spaces else "height"
     loss: Literal["distance", "gap"] = "distance" if problem.has_distance_loss else "gap"
