@@ -17,7 +17,7 @@ import numpy as np
 import torch
 
 import cicpe
-from cicpe.agents.belief_agent import BeliefAgent
+from cicpe.agents.belief_agent import BeliefAgent, ShownBy
 from cicpe.certification.certify import certify_checkpoint, stream_seed
 from cicpe.certification.martingale import first_crossing, log_path
 from cicpe.evaluation.alarm_study import alarm_study
@@ -155,21 +155,35 @@ def confidence() -> dict[str, Any]:
 def _bolder(agent: BeliefAgent) -> BeliefAgent:
     plain = agent.platt
 
-    def bold(context: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        slope, intercept = plain(context) if plain else (torch.ones(len(context)), torch.zeros(len(context)))
-        return 2 * slope, 2 * intercept
+    def bold(context: torch.Tensor) -> ShownBy:
+        ones = torch.ones(len(context))
+        slope, intercept, most = plain(context) if plain else (ones, 0 * ones, ones)
+        return 2 * slope, 2 * intercept, most
 
     return replace(agent, platt=bold)
 
 
+VERIFY = (0, 1, 2, 3)
+ALARM_TASKS = 200
+WATCHED = {"binary-search-6d": (0.2, 0.05), "gp-max-1d": (0.2, 0.1), "best-arm-5d": (0.01, 0.01)}
+"""Models whose alarm is measured, with epsilon and noise."""
+
+
+def alarm_rows(name: str, verify: int) -> list[dict[str, Any]]:
+    """A model's alarm in every named world, with some redundant queries before a stop."""
+    (epsilon, noise), model = WATCHED[name], cicpe.load(name)
+    agent, tasks = model.agent(epsilon, 0.1, "each"), model.tasks({"noise": noise})
+    longer = None if verify else model.unstopped(epsilon)
+    found = alarm_study(agent, longer, tasks, epsilon, 0.1, ALARM_TASKS, SEED, verify)
+    return [{"model": name, "epsilon": epsilon, "noise": noise, **row._asdict()} for row in found]
+
+
 def alarm() -> dict[str, Any]:
+    """The alarm of every watched model, without and with redundant queries."""
     rows = []
-    for name, epsilon, noise in (("binary-search-6d", 0.2, 0.05), ("gp-max-1d", 0.2, 0.1), ("best-arm-5d", 0.01, 0.01)):
-        model = cicpe.load(name)
-        for row in alarm_study(
-            model.agent(epsilon, 0.1), model.unstopped(epsilon), model.tasks({"noise": noise}), epsilon, 0.1, 1000, SEED
-        ):
-            rows.append({"model": name, "epsilon": epsilon, "noise": noise, **row._asdict()})
+    for name in WATCHED:
+        for verify in VERIFY:
+            rows += alarm_rows(name, verify)
             print(json.dumps(rows[-1]), flush=True)
     return {"rows": rows}
 
@@ -195,6 +209,42 @@ def rules() -> dict[str, Any]:
 
 
 PARTS = {"pairs": pairs, "certificates": certificates, "confidence": confidence, "alarm": alarm, "rules": rules}
+
+
+def alarm_lines(rows: list[dict[str, Any]]) -> list[str]:
+    """The section about the alarm and what redundant queries buy."""
+    lines = [
+        "",
+        "## The alarm, and redundant queries before a stop",
+        "",
+        f"{rows[0]['episodes']} tasks per world, the stop rule *each*, delta 0.1. *held*: of the episodes that failed, the share that ended "
+        "with `in_prior: no`, which holds the stop of a session; of the prior, where nothing is off, the share of all episodes (false "
+        "alarms: 1 % is allowed). K is the number of redundant queries before a stop (`--verify K`). *at the horizon*: `doubtful` or `no` "
+        "had every episode gone on. A star: accuracy below 1 - 2 delta.",
+        "",
+        "| model | world | accuracy | queries | "
+        + " | ".join(f"held, K = {k}" for k in VERIFY)
+        + " | queries, K = 3 | at the horizon |",
+        "|---" * (6 + len(VERIFY)) + "|",
+    ]
+    for first in (row for row in rows if row["verify"] == 0):
+        same = {row["verify"]: row for row in rows if (row["model"], row["world"]) == (first["model"], first["world"])}
+        prior = first["world"] == "the prior"
+        held = [same[k]["no"] if prior else same[k]["wrong_held"] for k in VERIFY]
+        cells = " | ".join(
+            "none failed" if share is None else f"{share:.1%}" if prior else f"{share:.0%}" for share in held
+        )
+        lines.append(
+            f"| {first['model']} | {first['world']} | {first['accuracy']:.3f}{' *' if first['misleads'] else ''} | "
+            f"{first['mean_queries']:.1f} | {cells} | {same[3]['mean_queries']:.1f} | {first['doubtful_at_horizon']:.0%} |"
+        )
+    return [
+        *lines,
+        "",
+        "Without redundant queries an agent leaves little to check it against: it stops after about as many observations as there are "
+        "unknowns, and only a redundant one can contradict the others. A change of sign cannot be seen where the prior is symmetric under "
+        "it (gp-max, best-arm): there every stop says so.",
+    ]
 
 
 def page(results: dict[str, Any]) -> str:
@@ -268,30 +318,7 @@ def page(results: dict[str, Any]) -> str:
                 f"{'-' if second is None else f'{max(second, 0):.3f}'} |"
             )
     if "alarm" in results:
-        lines += [
-            "",
-            "## The alarm",
-            "",
-            "1,000 tasks a world. *no*: share that ends with `in_prior: no` (under the prior: false alarms). *wrong, "
-            "flagged*: of the episodes that failed, the share that ended `doubtful` or `no`. *at the horizon*: `doubtful` or "
-            "`no` had every episode gone on. A star: accuracy below 1 - 2 delta, where 90 % of the wrong should be flagged.",
-            "",
-            "| model | world | accuracy | no | wrong, flagged | at the horizon |",
-            "|---|---|---|---|---|---|",
-        ]
-        for row in results["alarm"]["rows"]:
-            flagged = "-" if row["wrong_flagged"] is None else f"{row['wrong_flagged']:.0%}"
-            lines.append(
-                f"| {row['model']} | {row['world']} | {row['accuracy']:.3f}{' *' if row['misleads'] else ''} | "
-                f"{row['no']:.1%} | {flagged} | {row['doubtful_at_horizon']:.0%} |"
-            )
-        lines += [
-            "",
-            "It falls short of 90 % in most starred worlds. An agent that needs few queries leaves little to check them "
-            "against: it stops after about as many observations as there are unknowns, and only a redundant observation can "
-            "contradict the others. At the horizon the same alarm sees most shifts. A change of sign cannot be seen where "
-            "the prior is symmetric under it (gp-max, best-arm).",
-        ]
+        lines += alarm_lines(results["alarm"]["rows"])
     if "rules" in results:
         part = results["rules"]
         lines += [

@@ -29,7 +29,11 @@ def particles(sharpened: float = 1.0) -> BeliefAgent:
         10,
         ParticleConfig(particles=256, prior_particles=2048, candidates=16, lookahead_particles=64),
     )
-    platt = None if sharpened == 1 else (lambda c: (torch.full((len(c),), sharpened), torch.zeros(len(c))))
+    platt = (
+        None
+        if sharpened == 1
+        else (lambda c: (torch.full((len(c),), sharpened), torch.zeros(len(c)), torch.ones(len(c))))
+    )
     return stopping_at(belief, 0.85, 0.2, platt=platt)
 
 

@@ -16,7 +16,7 @@ from cicpe.beliefs.network.layers import time_features
 from cicpe.beliefs.network.memories.base import FunctionMemory
 from cicpe.beliefs.network.network import Network, NetworkState
 from cicpe.beliefs.network.prediction_head import PredictionConfig, PredictionHead, PredictionInputs
-from cicpe.beliefs.predictors import ObservationPredictor, Surprise
+from cicpe.beliefs.predictors import ObservationPredictor, Prediction, Surprise
 
 
 def prediction_config(network: Network) -> PredictionConfig:
@@ -70,6 +70,10 @@ class NetworkPredictor(ObservationPredictor):
 
     network: Network
     head: PredictionHead
+
+    def predict(self, state: NetworkState, context: Tensor, query: Tensor) -> Prediction:
+        with torch.no_grad():
+            return self.head.predict(prediction_inputs(self.network, state, context, query))
 
     def surprise(
         self, state: NetworkState, context: Tensor, query: Tensor, observation: Tensor
