@@ -156,8 +156,8 @@ def functions(problem: Problem, actor: ActorName | None = None) -> Choice:
         raise InvalidInput(
             "recipe",
             "functions",
-            "another one: functions needs one real number per observation, at most "
-            f"{max(LATTICE_SIDES)} query dimensions, and a target that is the largest value or the place of it",
+            f"another one: functions needs one real number per observation, at most {max(LATTICE_SIDES)} query "
+            "dimensions, and a target that is the place of the largest value, or that value",
         )
     answer: Literal["place", "height"] = "place" if facts.same_spaces else "height"
     loss: Literal["distance", "gap"] = "distance" if problem.has_distance_loss else "gap"
