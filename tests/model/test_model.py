@@ -179,6 +179,13 @@ def test_a_folder_in_the_place_of_a_file_is_refused(folder: Path, name: str) -> 
 
 
 @pytest.mark.parametrize("name", FILES)
+def test_a_pipe_in_the_place_of_a_file_is_refused(folder: Path, name: str) -> None:
+    (folder / name).unlink()
+    os.mkfifo(folder / name)
+    refused(folder, name, "no plain file")
+
+
+@pytest.mark.parametrize("name", FILES)
 @pytest.mark.parametrize("share", [0.1, 0.5, 0.95])
 def test_a_truncated_file_is_refused(folder: Path, name: str, share: float) -> None:
     data = (folder / name).read_bytes()
@@ -412,6 +419,8 @@ def test_another_format_is_refused(folder: Path) -> None:
         (put("training", "epsilon", value=[0.2, 0.1]), "training"),
         (put("training", "surprise", value=1), "training.surprise"),
         (put("surprise", value=1), "surprise"),
+        (put("recipe", value="\x1b]0;a title\x07"), "control characters"),
+        (put("problem_options", value={"\x1b[2J": 1}), "control characters"),
         (put("files", value=["weights.safetensors"]), "files"),
         (take("training"), "training"),
         (take("problem"), "problem"),

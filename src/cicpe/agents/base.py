@@ -34,6 +34,11 @@ class Proposal(NamedTuple):
     std: Float[Tensor, "batch answer"]
     """Standard deviation of each coordinate of the target's posterior."""
 
+    @property
+    def is_finite(self) -> bool:
+        """Whether all that it says are numbers; weights that are damaged, or overflow, give others."""
+        return all(bool(part.isfinite().all()) for part in self)
+
 
 class Agent(LearnsFromPlates):
     """A frozen decision-maker for one (epsilon, delta)."""

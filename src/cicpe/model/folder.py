@@ -30,9 +30,10 @@ from cicpe.beliefs.registry import read_config
 from cicpe.calibration.table import Calibration
 from cicpe.config import Config
 from cicpe.errors import CicpeError, ModelError, UnknownProblem
-from cicpe.files import locked, sync_folder, write_atomic, write_json
+from cicpe.files import locked, read_file, sync_folder, write_atomic, write_json
 from cicpe.model.description import FORMAT, READABLE, Description
 from cicpe.problems import Problem
+from cicpe.sessions.texts import unwritable_text
 
 CONFIG, WEIGHTS, CALIBRATION = "config.json", "weights.safetensors", "calibration.json"
 ALARM, ALARM_WEIGHTS = "alarm.json", "alarm.safetensors"
@@ -206,7 +207,7 @@ def _listed(path: Path, name: str, description: Description) -> bytes:
     in_place, staged = path / name, path / _staged(name, expected or "")
     for place in (in_place, staged, in_place):  # it may come into its place between two looks
         with suppress(OSError):
-            data = place.read_bytes()
+            data = read_file(place)
             if expected is None or _sha256(data) == expected:
                 return data
     return _bytes(in_place)
@@ -215,6 +216,8 @@ def _listed(path: Path, name: str, description: Description) -> bytes:
 def _description(path: Path, content: bytes) -> tuple[dict[str, Any], Description]:
     """What ``config.json`` says, raw and read; a fault in the belief's own part is named as one of ``training``."""
     raw = _json(path, content)
+    if (odd := unwritable_text(raw)) is not None:
+        raise ModelError(f"{path} holds control characters, which no model has: {odd[:80]!r}")
     data = raw
     if isinstance(raw, dict) and isinstance(raw.get("training"), dict):
         data = raw | {"training": _validated(path, raw["training"], read_config, "training.")}
@@ -282,7 +285,7 @@ def _fill(module: torch.nn.Module, path: Path, data: bytes) -> None:
 
 def _bytes(path: Path) -> bytes:
     try:
-        return path.read_bytes()
+        return read_file(path)
     except FileNotFoundError:
         raise ModelError(f"{path} does not exist: {path.parent} is not a saved model") from None
     except OSError as error:

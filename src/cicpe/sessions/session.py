@@ -17,7 +17,7 @@ from torch import Generator, Tensor
 from cicpe._version import __version__
 from cicpe.agents.alarm import InPrior, in_prior
 from cicpe.agents.base import Agent, Proposal
-from cicpe.errors import InvalidInput, SessionError
+from cicpe.errors import InvalidInput, ModelError, SessionError
 from cicpe.plates import only_query
 from cicpe.sessions.events import Attached, Corrected, Event, Skipped, Told, Undone, in_force
 from cicpe.sessions.skipping import elsewhere
@@ -96,7 +96,10 @@ class Session:
         self._agent, self._typical_queries = agent, typical_queries
         self._log: tuple[Event, ...] = ()
         start = agent.begin(torch.tensor([list(context)], dtype=torch.float32))
-        self._start = self._now = _Derived((), (), (), start, self._propose(start, 0, ()))
+        first = self._propose(start, 0, ())
+        if not first.is_finite:
+            raise ModelError("the model's first query or answer is not a number: its weights or thresholds are damaged")
+        self._start = self._now = _Derived((), (), (), start, first)
 
     # What it says.
 
@@ -400,7 +403,7 @@ class Session:
         state = self._observed(known.state, steps[len(known.steps) :])
         proposal = self._propose(state, len(positions), skips)
         # An observation far beyond any in training can overflow the network: better refused than believed.
-        if not all(bool(part.isfinite().all()) for part in proposal if isinstance(part, Tensor)):
+        if not proposal.is_finite:
             values = getattr(events[-1], "observation", None)
             raise InvalidInput("observation", values, "of a size that the model was trained for")
         return _Derived(positions, steps, skips, state, proposal)
