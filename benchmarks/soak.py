@@ -48,7 +48,7 @@ MODEL = "binary-search-6d"
 EPSILON, DELTA = 0.1, 0.1
 KINDS = ["tell"] * 14 + ["correct"] * 2 + ["skip", "skip", "undo", "attach"]
 PAST = {"tell": "told", "correct": "corrected", "skip": "skipped", "undo": "undone", "attach": "attached"}
-PATIENCE = 300.0
+PATIENCE = 1200.0
 """Seconds after which a client that gets no answer gives up; that is a fault."""
 
 
