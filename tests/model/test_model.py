@@ -434,6 +434,16 @@ def test_a_hostile_description_is_refused(folder: Path, change: Callable[[dict[s
     assert str(folder) in str(caught.value)
 
 
+def test_a_problem_that_is_not_of_the_models_shape_is_refused_before_it_is_played(folder: Path) -> None:
+    edit(folder / "config.json", put("problem_options", "dim", value=2**63))
+    weights = unlisted(folder)  # whoever edits one file can edit the others
+    (folder / "weights.safetensors").write_bytes(save_tensors(weights))
+    model = Model.load(folder)
+    assert model.session(1.2, 0.4).ask().shape == (1,)  # a network needs no problem
+    with pytest.raises(InvalidInput, match="problem must be one with the model's query_space"):
+        cicpe.evaluate(model, epsilon=1.2, delta=0.4, episodes=5)
+
+
 def test_a_calibration_for_a_context_that_the_model_does_not_know_is_refused(folder: Path) -> None:
     for name in ("context_names", "context_low", "context_high", "default_context"):
         edit(folder / "config.json", put(name, value=[]))
@@ -452,6 +462,9 @@ def test_a_file_outside_the_model_is_refused(folder: Path) -> None:
         (put("epsilons", value=[0.1]), "table"),
         (put("epsilons", 0, value="small"), "epsilons.0"),
         (put("deltas", value=[0.1, 0.2]), "table"),
+        (put("deltas", 0, value=1e-320), "deltas must be"),
+        (put("platt", 0, 0, 0, value=0), "platt must have slopes"),
+        (put("platt", 0, 0, 0, value=-1), "platt must have slopes"),
         (put("context_knots", value=[[]]), "context_knots"),
         (put("context_knots", value=[[0.1]]), "table"),
         (put("rules", "confidence", value={}), "confidence"),

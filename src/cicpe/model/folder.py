@@ -41,6 +41,8 @@ PATIENCE = 60.0
 """Seconds that a save waits for another one of the same folder."""
 READINGS = 20
 """How often a folder is read again, where it is being saved at the same time."""
+UNMADE = (RuntimeError, ValueError, TypeError, OverflowError, MemoryError)
+"""What torch raises where sizes cannot be."""
 C = TypeVar("C", bound=Config)
 V = TypeVar("V")
 
@@ -231,7 +233,7 @@ def _belief(path: Path, description: Description, weights: bytes, make_problem: 
         belief, module = description.training.build(description.shape(make_problem), description.horizon)
     except UnknownProblem:
         raise  # no fault of the folder: it is for the user to name the problem
-    except (CicpeError, RuntimeError, ValueError, TypeError, OverflowError, MemoryError) as error:
+    except (CicpeError, *UNMADE) as error:
         raise ModelError(f"{path / CONFIG} describes a belief that cannot be made: {error}") from None
     _fill(module, path / WEIGHTS, weights)
     module.eval().requires_grad_(False)
@@ -248,8 +250,11 @@ def _alarm(path: Path, files: Mapping[str, bytes], belief: Belief) -> Alarm:
     config = _parsed(path / ALARM, files[ALARM], AlarmConfig)
     if config.prediction != belief.prediction_head() or config.horizon != belief.horizon:
         raise ModelError(f"{path / ALARM} is the alarm of another model")
-    with torch.device("meta"):
-        tables = AlarmTables(config)
+    try:
+        with torch.device("meta"):
+            tables = AlarmTables(config)
+    except UNMADE as error:
+        raise ModelError(f"{path / ALARM} describes an alarm that cannot be made: {error}") from None
     _fill(tables, path / ALARM_WEIGHTS, files[ALARM_WEIGHTS])
     tables.eval().requires_grad_(False)
     return Alarm(config, tables, belief.predictor(tables.head))
