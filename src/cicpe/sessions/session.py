@@ -344,8 +344,13 @@ class Session:
     def told(self, observation: Observed, confirm: bool = False) -> Told:
         """The event of telling, not yet taken."""
         self._check_open("this observation was not taken; its recommendation stands")
+        query = self._open_query.tolist()
         values, confirmed = self._observed_values(observation, confirm)
-        return Told(query=self._open_query.tolist(), observation=values, confirmed=confirmed)
+        elsewhere = [step.observation for step in self.history if not self.is_open(step.query)]
+        slip = self.observations.slip(values, elsewhere, query)
+        if slip is not None and not confirm:
+            raise Implausible("observation", observation, slip)
+        return Told(query=query, observation=values, confirmed=confirmed or slip is not None)
 
     def _observed_values(self, observation: Observed, confirm: bool) -> tuple[tuple[float, ...], bool]:
         """The numbers of an observation, and whether they had to be confirmed; refused where they cannot be."""
