@@ -54,9 +54,8 @@ def trace_episode(agent: Agent, tasks: TaskBatch, rng: Generator, extra: int = 0
             break
         seen.append(step.observation)
     assert stop_time is not None
-    plate, mean, confidence, std = (
-        torch.cat(column) for column in zip(*((p.query, p.recommendation, p.confidence, p.std) for p in proposals), strict=True)
-    )
+    columns = [(step.query, step.recommendation, step.confidence, step.std) for step in proposals]
+    plate, mean, confidence, std = (torch.cat(column) for column in zip(*columns, strict=True))
     return Trace(
         query=only_query(plate)[:-1].numpy(),
         observation=torch.cat(seen, dim=1)[0].numpy(),
