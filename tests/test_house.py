@@ -102,7 +102,7 @@ def most_arguments(path: Path) -> Iterator[tuple[int, str]]:
 
 
 def test_long_signatures_are_requests() -> None:
-    """Functions with more than nine arguments; those of the command line are flags; ``train`` and ``new`` are fronts."""
+    """Functions with more than nine arguments; on the command line they are flags, ``train`` and ``new`` are fronts."""
     long = {
         name
         for path in FILES
