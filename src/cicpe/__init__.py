@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from cicpe.certification.certificate import Certificate
     from cicpe.certification.certify import certify
     from cicpe.errors import CicpeError, InvalidInput
+    from cicpe.experiments import Experiment
     from cicpe.model import Model, load
     from cicpe.problems import Problem, make_problem
     from cicpe.problems.per_task import PerTaskProblem
@@ -27,6 +28,7 @@ _PLACES = {
     "Box": "cicpe.spaces",
     "Certificate": "cicpe.certification.certificate",
     "CicpeError": "cicpe.errors",
+    "Experiment": "cicpe.experiments",
     "Interval": "cicpe.spaces",
     "InvalidInput": "cicpe.errors",
     "Model": "cicpe.model",
@@ -47,6 +49,7 @@ __all__ = [
     "Box",
     "Certificate",
     "CicpeError",
+    "Experiment",
     "Interval",
     "InvalidInput",
     "Model",

@@ -17,6 +17,7 @@ from cicpe.certification.certificate import LEDGER, append_certificate
 from cicpe.certification.checkpoints import CertificationTarget, CheckpointCertifier
 from cicpe.errors import InvalidInput, allowed_by, meant
 from cicpe.evaluation.evaluate import Evaluation, evaluate_agent
+from cicpe.experiments import Experiment
 from cicpe.model import Description, Model
 from cicpe.problems import Problem, TaskBatch, make_problem, spec_of
 from cicpe.race import Race, chosen_before
@@ -26,7 +27,7 @@ from cicpe.training.recipes import candidates, choose
 
 
 def train(
-    problem: Problem | str,
+    problem: Problem | Experiment | str,
     *,
     epsilon: tuple[float, float] | float | None = None,
     minutes: float | None = None,
@@ -46,7 +47,7 @@ def train(
     """Meta-trains an agent on a family of tasks and calibrates when it stops.
 
     Args:
-        problem: A problem, or its registered name.
+        problem: A problem, its registered name, an experiment, or the path of its file.
         epsilon: The range of epsilon to serve (or one value); the problem's own where not given.
         minutes: Wall-clock budget, calibration included; 5 where neither budget is given.
         updates: Budget in gradient steps instead: the run is then reproducible bit for bit on one thread.
@@ -74,6 +75,7 @@ def train(
     if calibration_episodes < 100:
         raise InvalidInput("calibration_episodes", calibration_episodes, "at least 100: thresholds are chosen on them")
     problem = make_problem(problem) if isinstance(problem, str) else problem
+    problem = problem.problem() if isinstance(problem, Experiment) else problem
     if minutes is None and updates is None:
         minutes = 5.0
     budget = Budget(minutes, updates)
@@ -177,6 +179,7 @@ class _Run:
             problem=spec.name,
             problem_options=spec.plain_options,
             problem_source=spec.source,
+            units=problem.units,
             query_space=problem.query_space.to_json(),
             answer_space=problem.answer_space.to_json(),
             observation_dim=problem.observation_dim,

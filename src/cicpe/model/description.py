@@ -13,6 +13,7 @@ from cicpe.beliefs.registry import read_config
 from cicpe.config import Config
 from cicpe.problems import Problem, ProblemSpec
 from cicpe.spaces import space_from_json
+from cicpe.units import Units
 
 FORMAT = "cicpe-model-2"
 READABLE = ("cicpe-model-1", FORMAT)
@@ -31,6 +32,8 @@ class Description(Config):
     problem_options: dict[str, Any]
     problem_source: str | None = None
     """A SHA-256 of the program of a problem that is not registered; see ``cicpe.problems.source``."""
+    units: Units = Units()
+    """What coordinates mean to whoever measures, where the problem says it."""
     query_space: dict[str, Any]
     answer_space: dict[str, Any]
     observation_dim: int = Field(ge=1)

@@ -102,8 +102,28 @@ class Model:
             platt=self.calibration.platt_at(epsilon),
         )
 
-    def session(self, epsilon: float, delta: float, *, seed: int = 0, stop: str = "each", **context: float) -> Session:
-        """A live campaign. Context, such as ``noise=0.05``, is given by name; see ``context_names``."""
+    def session(
+        self,
+        epsilon: float | None = None,
+        delta: float | None = None,
+        *,
+        seed: int = 0,
+        stop: str = "each",
+        **context: float,
+    ) -> Session:
+        """A live campaign. Context, such as ``noise=0.05``, is given by name; see ``context_names``.
+
+        Args:
+            epsilon: How far off an answer may be; what the experiment file says where not given.
+            delta: How often it may be farther off; likewise.
+            seed: Seeds the queries.
+            stop: The stop rule.
+            context: What is known beforehand.
+
+        Returns:
+            A session, which speaks in the units of the experiment where the model has any.
+        """
+        epsilon, delta = self.promise(epsilon, delta)
         agent = self.agent(epsilon, delta, stop)
         values = self._context(context)
         return Session(
@@ -117,7 +137,17 @@ class Model:
             answer_space=self.belief.answer_space,
             typical_queries=self.calibration.typical_queries(stop, agent.stop_epsilon, delta, values),
             model_sha256=self.fingerprint,
+            units=self.description.units,
         )
+
+    def promise(self, epsilon: float | None = None, delta: float | None = None) -> tuple[float, float]:
+        """Epsilon and delta as given, and where not, as the model's experiment says."""
+        units = self.description.units
+        epsilon, delta = units.epsilon if epsilon is None else epsilon, units.delta if delta is None else delta
+        if epsilon is None or delta is None:
+            missing = "epsilon" if epsilon is None else "delta"
+            raise InvalidInput(missing, None, "given: this model was not trained on an experiment file, which says it")
+        return epsilon, delta
 
     def full_context(self, named: Mapping[str, float]) -> dict[str, float]:
         """Every context by name: as given, and what is taken where none was named."""

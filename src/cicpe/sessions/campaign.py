@@ -1,6 +1,6 @@
 """A campaign: a session that is kept in a store, and its model, which must stay the same."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Protocol, SupportsIndex, final, runtime_checkable
 
 from cicpe.errors import InvalidInput, ModelError, SessionError
@@ -131,8 +131,9 @@ class Campaign:
 
     def tell(
         self,
-        observation: Values,
+        observation: Values | str,
         *,
+        at: Mapping[str, float] | None = None,
         key: str | None = None,
         expected_version: int | None = None,
         step: int | None = None,
@@ -142,22 +143,54 @@ class Campaign:
 
         def make() -> Event:
             self._check_open(step, query)
-            return self.session.told(observation)
+            return self.session.told(observation, at)
 
-        self._take(make, "told", {"observation": observation}, key, expected_version)
+        kind = "attached" if at and self.session.really_set(at) != self.session.really_set({}) else "told"
+        self._take(make, kind, {"observation": self.session.read_observation(observation)}, key, expected_version)
 
     def attach(
-        self, query: Values, observation: Values, *, key: str | None = None, expected_version: int | None = None
+        self,
+        query: Values | Mapping[str, float],
+        observation: Values | str,
+        *,
+        key: str | None = None,
+        expected_version: int | None = None,
     ) -> None:
         """See ``Session.attach``."""
-        given = {"query": query, "observation": observation}
+        given = {"query": self.session.read_query(query), "observation": self.session.read_observation(observation)}
         self._take(lambda: self.session.attached(query, observation), "attached", given, key, expected_version)
 
+    def attach_all(self, rows: Iterable[tuple[Values | Mapping[str, float], Values | str]]) -> int:
+        """Takes measurements made before, all of them or, where one cannot be taken, none.
+
+        Args:
+            rows: Queries and observations, in the order in which they were made.
+
+        Returns:
+            How many there were.
+        """
+        trial, made = self.session.fork(), []
+        for number, (query, observation) in enumerate(rows, start=1):
+            try:
+                event = trial.attached(query, observation)
+                trial.take(event)
+            except InvalidInput as error:
+                raise InvalidInput(f"row {number}: {error.field}", error.value, error.allowed) from None
+            made.append(event)
+        for event in made:
+            self.attach(event.query, event.observation)
+        return len(made)
+
     def correct(
-        self, step: SupportsIndex, observation: Values, *, key: str | None = None, expected_version: int | None = None
+        self,
+        step: SupportsIndex,
+        observation: Values | str,
+        *,
+        key: str | None = None,
+        expected_version: int | None = None,
     ) -> None:
         """See ``Session.correct``."""
-        given = {"step": step, "observation": observation}
+        given = {"step": step, "observation": self.session.read_observation(observation)}
         self._take(lambda: self.session.corrected(step, observation), "corrected", given, key, expected_version)
 
     def skip(
