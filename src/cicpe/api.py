@@ -20,6 +20,7 @@ from cicpe.evaluation.evaluate import Evaluation, evaluate_agent
 from cicpe.experiments import Experiment
 from cicpe.model import Description, Model
 from cicpe.problems import Problem, TaskBatch, make_problem, spec_of
+from cicpe.problems.structure import observation_kinds
 from cicpe.race import Race, chosen_before
 from cicpe.streams import seed_for, stream
 from cicpe.training.callbacks import TrainingCallback
@@ -183,6 +184,7 @@ class _Run:
             query_space=problem.query_space.to_json(),
             answer_space=problem.answer_space.to_json(),
             observation_dim=problem.observation_dim,
+            observations=tuple(observation_kinds(problem, seed_for(self.seed, "context", "observations")).to_json()),
             context_names=tuple(problem.context_names),
             default_context=problem.default_context(),
             context_low=tuple(context.amin(dim=0).tolist()),

@@ -18,7 +18,6 @@ from cicpe.errors import InvalidInput, meant
 MeasurementKind = Literal["number", "yes/no", "count"]
 FINE = 1000
 """Parts of a range that are told apart where an instrument has no step."""
-YES, NO = ("yes", "y", "true", "1", "1.0"), ("no", "n", "false", "0", "0.0")
 SLACK = 1e-6
 """Share of a range by which a value may lie outside for its last digit."""
 
@@ -116,8 +115,9 @@ class Readout(Config):
     unit: str = ""
     kind: MeasurementKind = "number"
     low: float
-    """Below this a value is refused: it can only be a slip."""
+    """Below this a value is not plausible."""
     high: float
+    """Nor above this."""
     of: int | None = None
     """Of a count: out of how many."""
     origin: float = 0.0
@@ -137,48 +137,32 @@ class Readout(Config):
             )
         return f"a number from {self.low:g} to {self.high:g}" + (f" in {self.unit}" if self.unit else "")
 
-    def read(self, given: object) -> float:
-        """A value that was told, checked.
+    def parse(self, given: object) -> object:
+        """What was told, as a kind of observation takes it: text becomes a number where it says one.
 
         Args:
             given: A number, or text such as ``312``, ``312 HV``, ``yes`` or ``7/20``.
 
         Returns:
-            The number: 1 for yes and 0 for no.
+            A number, or the word itself; what cannot be is refused by the measurement's name.
         """
-        value = self._number(given)
-        whole = self.kind == "number" or value == round(value)
-        inside = self.low - 1e-9 * abs(self.low) <= value <= self.high + 1e-9 * abs(self.high)
-        if not (whole and inside):
-            raise self.refused(given)
+        value = self._from_text(given.strip()) if isinstance(given, str) else given
+        wordy = self.kind != "yes/no" and isinstance(value, str | bool)
+        beyond = self.of is not None and isinstance(value, int | float) and not 0 <= value <= self.of
+        if wordy or beyond:
+            raise InvalidInput(self.name, given, self.allowed)
         return value
 
-    def refused(self, given: object) -> InvalidInput:
-        """The refusal of a value, by the measurement's name."""
-        return InvalidInput(self.name, given, self.allowed)
-
-    def _number(self, given: object) -> float:
-        if isinstance(given, bool):
-            if self.kind != "yes/no":
-                raise self.refused(given)
-            return float(given)
-        try:
-            return float(given) if not isinstance(given, str) else self._text(given.strip())  # type: ignore[arg-type]
-        except (TypeError, ValueError, OverflowError):
-            raise self.refused(given) from None
-
-    def _text(self, text: str) -> float:
-        plain = text.casefold()
-        if self.kind == "yes/no" and plain in YES + NO:
-            return float(plain in YES)
-        if self.unit and plain.endswith(self.unit.casefold()):
-            text = text[: len(text) - len(self.unit)].strip()
-        parts = re.fullmatch(r"(\d+)\s*(?:/|of)\s*(\d+)", plain)
+    def _from_text(self, text: str) -> float | str:
+        parts = re.fullmatch(r"(\d{1,9})\s*(?:/|of)\s*(\d{1,9})", text)
         if parts is not None and self.kind == "count":
-            if self.of is None or int(parts[2]) != self.of:
-                raise ValueError
-            return float(parts[1])
-        return float(text)
+            return float(parts[1]) if int(parts[2]) == self.of else text
+        if self.unit and text.endswith(self.unit):
+            text = text.removesuffix(self.unit).strip()
+        try:
+            return float(text)
+        except ValueError:
+            return text
 
     def words(self, value: float) -> str:
         """A value as people write it."""
@@ -244,12 +228,12 @@ class Units(Config):
             return tuple(values)
         return tuple((value - self.readout.origin) / self.readout.scale for value in values)
 
-    def read_observation(self, given: object) -> object:
-        """A measurement that was told, checked by its name; as it is where there are no units."""
+    def read_observation(self, given: object) -> tuple[str, object]:
+        """The measurement's name, and what was told as a kind of observation takes it."""
         if self.readout is None:
-            return given
+            return "observation", given
         alone = given[0] if isinstance(given, list | tuple) and len(given) == 1 else given
-        return self.readout.read(alone)
+        return self.readout.name, self.readout.parse(alone)
 
     def read_query(self, given: object) -> object:
         """Settings that were told by name, in their order, each checked; as they are where there are no units."""

@@ -232,7 +232,7 @@ def test_a_log_with_a_hole_is_refused(session: Run, home: Path) -> None:
     [
         (["tell", "1"], "observation must be"),
         (["tell", "1", "nan", "1", "1", "1", "1"], "observation"),
-        (["tell", "1", "-inf", "1", "1", "1", "1"], "finite numbers"),
+        (["tell", "1", "-inf", "1", "1", "1", "1"], "yes or no (1 or -1)"),
         (["tell", "1", "up", "1", "1", "1", "1"], "observation must be"),
         (["tell", "--jsn", "1"], "--jsn"),
         (["tell"], "VALUE"),

@@ -178,7 +178,7 @@ def test_a_value_that_only_the_server_refuses(page: Page, address: str) -> None:
     page.goto("/#/c/huge")
     page.get_by_label("Measurement").first.fill("1e39")
     page.get_by_role("button", name="Record").click()
-    expect(page.locator("#observe-error")).to_contain_text("observation: finite numbers")
+    expect(page.locator("#observe-error")).to_contain_text("observation: a finite number")
     assert entries(address, "huge") == []
 
 

@@ -21,6 +21,7 @@ from cicpe.experiments.scales import (
     coordinates_of,
     is_relative,
     noise_range_of,
+    observation_kind,
     outward,
     readout_of,
     setting_scale,
@@ -85,6 +86,7 @@ class ParametricExperiment(Problem):
         object.__setattr__(self, "default_epsilon", (answers.epsilon, answers.epsilon))
         readout = readout_of(plan, *self.form.standard)
         object.__setattr__(self, "units", units_of(plan, settings, readout, answers))
+        object.__setattr__(self, "observation", observation_kind(readout))
 
     @property
     def form(self) -> "_Form":

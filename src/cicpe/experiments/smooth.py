@@ -23,6 +23,7 @@ from cicpe.experiments.scales import (
     AnswerLayout,
     answer_layout,
     noise_range_of,
+    observation_kind,
     readout_of,
     setting_scale,
     tolerances,
@@ -87,6 +88,7 @@ class SmoothExperiment(Problem):
         middle, scale = _standard(plan)
         readout = readout_of(plan, plan.measurement.typical, middle, scale)
         object.__setattr__(self, "units", units_of(plan, settings, readout, answers))
+        object.__setattr__(self, "observation", observation_kind(readout))
         self._check_crossings()
 
     @property

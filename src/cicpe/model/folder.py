@@ -66,7 +66,8 @@ class ModelParts(NamedTuple):
         """The content of ``config.json`` beside those files, but for the hash of that content."""
         hashes = {name: _sha256(data) for name, data in files.items()}
         # What older versions did not know is left out where it says nothing: their models keep their fingerprints.
-        unsaid = {name for name in ("problem_source", "units") if not _says(getattr(self.description, name))}
+        later = ("problem_source", "observations", "units")
+        unsaid = {name for name in later if not _says(getattr(self.description, name))}
         return self.description.model_dump(mode="json", exclude=unsaid) | {"files": hashes, "format": FORMAT}
 
     def fingerprint(self) -> str:

@@ -2,7 +2,9 @@
 
 import hashlib
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple, final
 
@@ -15,12 +17,14 @@ from cicpe.agents.belief_agent import BeliefAgent
 from cicpe.agents.stop_rules import STOP_RULES, rules_for, stop_rule
 from cicpe.beliefs.base import Belief
 from cicpe.calibration.table import Calibration
-from cicpe.errors import InvalidInput, meant
+from cicpe.errors import CicpeError, InvalidInput, meant
 from cicpe.model.card import card
 from cicpe.model.description import Description
 from cicpe.model.folder import ModelParts, read_folder, weights_of, write_folder
 from cicpe.problems import Problem, problem_class, spec_of
+from cicpe.problems.observations import ObservationKinds
 from cicpe.problems.registry import make_from_class
+from cicpe.problems.structure import observation_kinds
 from cicpe.sessions.session import Session
 from cicpe.streams import stream
 
@@ -129,7 +133,7 @@ class Model:
         return Session(
             agent,
             self.belief.query_space,
-            self.description.observation_dim,
+            self.observations,
             values,
             epsilon,
             delta,
@@ -148,6 +152,20 @@ class Model:
             missing = "epsilon" if epsilon is None else "delta"
             raise InvalidInput(missing, None, "given: this model was not trained on an experiment file, which says it")
         return epsilon, delta
+
+    @cached_property
+    def observations(self) -> ObservationKinds:
+        """What an observation can be: as it was saved, or for older models as their family shows where that is at hand.
+
+        A model that does not say, of a family that is neither registered nor given, takes any finite number.
+        """
+        about = self.description
+        if about.observations is not None:
+            return ObservationKinds.from_json(about.observations)
+        if self.family is not None or about.problem_spec.is_registered:
+            with suppress(CicpeError):  # a registered family may need data that is not here
+                return observation_kinds(self.problem)
+        return ObservationKinds.any_number(about.observation_dim)
 
     def full_context(self, named: Mapping[str, float]) -> dict[str, float]:
         """Every context by name: as given, and what is taken where none was named."""

@@ -7,7 +7,7 @@ from cicpe.errors import InvalidInput, ModelError, SessionError
 from cicpe.sessions.events import Event, in_digits, in_words
 from cicpe.sessions.session import Session
 from cicpe.sessions.stores.base import CampaignRecord, Conflict, StopName, Store, StoredEvent, check_key
-from cicpe.sessions.values import Values, numbers
+from cicpe.sessions.values import Observed, Values, numbers
 
 
 @runtime_checkable
@@ -131,9 +131,10 @@ class Campaign:
 
     def tell(
         self,
-        observation: Values | str,
+        observation: Observed,
         *,
         at: Mapping[str, float] | None = None,
+        confirm: bool = False,
         key: str | None = None,
         expected_version: int | None = None,
         step: int | None = None,
@@ -143,28 +144,36 @@ class Campaign:
 
         def make() -> Event:
             self._check_open(step, query)
-            return self.session.told(observation, at)
+            return self.session.told(observation, confirm, at)
 
         kind = "attached" if at and self.session.really_set(at) != self.session.really_set({}) else "told"
-        self._take(make, kind, {"observation": self.session.read_observation(observation)}, key, expected_version)
+        self._take(make, kind, {"observation": observation}, key, expected_version)
 
     def attach(
         self,
         query: Values | Mapping[str, float],
-        observation: Values | str,
+        observation: Observed,
         *,
+        confirm: bool = False,
         key: str | None = None,
         expected_version: int | None = None,
     ) -> None:
         """See ``Session.attach``."""
-        given = {"query": self.session.read_query(query), "observation": self.session.read_observation(observation)}
-        self._take(lambda: self.session.attached(query, observation), "attached", given, key, expected_version)
+        given = {"query": query, "observation": observation}
 
-    def attach_all(self, rows: Iterable[tuple[Values | Mapping[str, float], Values | str]]) -> int:
+        def make() -> Event:
+            return self.session.attached(query, observation, confirm)
+
+        self._take(make, "attached", given, key, expected_version)
+
+    def attach_all(
+        self, rows: Iterable[tuple[Values | Mapping[str, float], Observed]], *, confirm: bool = False
+    ) -> int:
         """Takes measurements made before, all of them or, where one cannot be taken, none.
 
         Args:
             rows: Queries and observations, in the order in which they were made.
+            confirm: Take those too that are not plausible.
 
         Returns:
             How many there were.
@@ -172,26 +181,29 @@ class Campaign:
         trial, made = self.session.fork(), []
         for number, (query, observation) in enumerate(rows, start=1):
             try:
-                event = trial.attached(query, observation)
+                event = trial.attached(query, observation, confirm)
                 trial.take(event)
             except InvalidInput as error:
                 raise InvalidInput(f"row {number}: {error.field}", error.value, error.allowed) from None
             made.append(event)
         for event in made:
-            self.attach(event.query, event.observation)
+            self.attach(event.query, event.observation, confirm=confirm)
         return len(made)
 
     def correct(
         self,
         step: SupportsIndex,
-        observation: Values | str,
+        observation: Observed,
         *,
+        confirm: bool = False,
         key: str | None = None,
         expected_version: int | None = None,
     ) -> None:
         """See ``Session.correct``."""
-        given = {"step": step, "observation": self.session.read_observation(observation)}
-        self._take(lambda: self.session.corrected(step, observation), "corrected", given, key, expected_version)
+        given = {"step": step, "observation": observation}
+        self._take(
+            lambda: self.session.corrected(step, observation, confirm), "corrected", given, key, expected_version
+        )
 
     def skip(
         self,
@@ -294,19 +306,20 @@ class Campaign:
             return False
         self.refresh()
         event = stored.event
-        if event.kind != kind or not all(_same(name, value, getattr(event, name)) for name, value in given.items()):
+        if event.kind != kind or not all(
+            self._same(name, value, getattr(event, name)) for name, value in given.items()
+        ):
             raise InvalidInput("key", key, f"a new key: with this one, someone has already {in_words(event)}")
         return True
+
+    def _same(self, field: str, given: Any, recorded: Any) -> bool:
+        if not isinstance(recorded, tuple):
+            return bool(given == recorded)
+        if field == "observation":
+            return self.session.read_observation(given, confirm=True)[0] == recorded
+        values = self.session.read_query(given)  # a point is recorded in single precision
+        return all(abs(one - two) <= 1e-6 * max(1.0, abs(two)) for one, two in zip(values, recorded, strict=True))
 
 
 class _Repeated(Exception):
     """The store knew the key already."""
-
-
-def _same(field: str, given: Any, recorded: Any) -> bool:
-    if not isinstance(recorded, tuple):
-        return bool(given == recorded)
-    values = numbers(field, given, len(recorded))
-    if field == "query":  # a point is recorded in single precision
-        return all(abs(one - two) <= 1e-6 * max(1.0, abs(two)) for one, two in zip(values, recorded, strict=True))
-    return values == recorded

@@ -20,15 +20,16 @@ from torch import Generator, Tensor
 from cicpe._version import __version__
 from cicpe.agents.alarm import InPrior, in_prior
 from cicpe.agents.base import Agent, Proposal
-from cicpe.errors import InvalidInput, SessionError
+from cicpe.errors import Implausible, InvalidInput, SessionError
 from cicpe.plates import only_query
+from cicpe.problems.observations import Category, Count, Number, ObservationKind, ObservationKinds, YesNo
 from cicpe.sessions.events import Attached, Corrected, Event, Skipped, Told, Undone, in_force
 from cicpe.sessions.skipping import elsewhere
 from cicpe.sessions.status import Reason, Skip, Status, StatusStep
 from cicpe.sessions.texts import check_text
-from cicpe.sessions.values import Values, numbers
+from cicpe.sessions.values import Observed, Values, entries, numbers
 from cicpe.spaces import Box, Interval, Space, Sphere
-from cicpe.units import Units
+from cicpe.units import Readout, Units
 
 FORMAT = "cicpe-session-1"
 SAME_PLACE = 1e-3
@@ -70,7 +71,7 @@ class Session:
     Args:
         agent: Who decides.
         query_space: Where queries lie.
-        observation_dim: How many numbers an observation has.
+        observations: What an observation can be: a kind for each of its entries, or how many numbers it has.
         context: What is known of the task beforehand, such as its noise level.
         epsilon: How far off an answer may be.
         delta: How often it may be farther off.
@@ -85,7 +86,7 @@ class Session:
         self,
         agent: Agent,
         query_space: Space,
-        observation_dim: int,
+        observations: ObservationKinds | int,
         context: Sequence[float],
         epsilon: float,
         delta: float,
@@ -98,7 +99,11 @@ class Session:
     ) -> None:
         self.units = units or Units()
         self.epsilon, self.delta, self.seed = epsilon, delta, seed
-        self.query_space, self.answer_space, self.observation_dim = query_space, answer_space, observation_dim
+        self.query_space, self.answer_space = query_space, answer_space
+        some = isinstance(observations, int)
+        self.observations = ObservationKinds.any_number(observations) if some else observations
+        if self.units.readout is not None:
+            self.observations = ObservationKinds((kind_in_units(self.units.readout),))
         self.context, self.model_sha256 = tuple(map(float, context)), model_sha256
         self._agent, self._typical_queries = agent, typical_queries
         self._log: tuple[Event, ...] = ()
@@ -106,6 +111,11 @@ class Session:
         self._start = self._now = _Derived((), (), (), start, self._propose(start, 0, ()))
 
     # What it says.
+
+    @property
+    def observation_dim(self) -> int:
+        """How many numbers an observation has."""
+        return len(self.observations.kinds)
 
     @property
     def log(self) -> tuple[Event, ...]:
@@ -307,13 +317,16 @@ class Session:
         names = self.units.names or tuple(f"x{i + 1}" for i in range(self.query_space.dim))
         return dict(zip(names, self.ask().tolist(), strict=True))
 
-    def told(self, observation: Values | str, at: Mapping[str, float] | None = None) -> Told | Attached:
+    def told(
+        self, observation: Observed, confirm: bool = False, at: Mapping[str, float] | None = None
+    ) -> Told | Attached:
         """The event of telling, not yet taken: where other settings were really set, one of measuring there."""
         self._check_open("this observation was not taken; its recommendation stands")
         place = self.really_set(at or {})
         if place != self._open_place:
-            return self.attached(place, observation)
-        return Told(query=self._open_place, observation=self.read_observation(observation))
+            return self.attached(place, observation, confirm)
+        values, confirmed = self.read_observation(observation, confirm)
+        return Told(query=self._open_place, observation=values, confirmed=confirmed)
 
     def really_set(self, at: Mapping[str, float]) -> tuple[float, ...]:
         """The open query with some of its settings replaced."""
@@ -323,9 +336,16 @@ class Session:
         named = zip(self.units.names, self._open_place, strict=False)
         return tuple(at.get(name, value) for name, value in named) if at else self._open_place
 
-    def read_observation(self, given: Values | str) -> tuple[float, ...]:
-        """A measurement as the log holds it, checked."""
-        return numbers("observation", self.units.read_observation(given), self.observation_dim)
+    def read_observation(self, observation: Observed, confirm: bool = False) -> tuple[tuple[float, ...], bool]:
+        """The numbers of an observation, and whether they had to be confirmed; refused where they cannot be."""
+        name, given = self.units.read_observation(observation)
+        values = entries(name, given, self.observation_dim)
+        try:
+            return self.observations.read(name, values), False
+        except Implausible:
+            if not confirm:
+                raise
+            return self.observations.read(name, values, confirm=True), True
 
     def read_query(self, given: Values | Mapping[str, float]) -> tuple[float, ...]:
         """Settings as the log holds them, checked."""
@@ -341,17 +361,18 @@ class Session:
         off = (self._open_query - place).abs() / self.query_space.unit_scale
         return not self.stopped and bool((off <= SAME_PLACE).all())
 
-    def attached(self, query: Values | Mapping[str, float], observation: Values | str) -> Attached:
+    def attached(self, query: Values | Mapping[str, float], observation: Observed, confirm: bool = False) -> Attached:
         """The event of attaching, not yet taken."""
         place = self.read_query(query)
         point = self._coordinates(place)
         off = (self.query_space.project(point) - point).abs() / self.query_space.unit_scale
         if not bool((off <= 1e-4).all()):
             raise InvalidInput("query", query, f"a point of {self.query_space}")
-        values = self.read_observation(observation)
-        return Attached(query=place if self.units.settings else point.tolist(), observation=values)
+        values, confirmed = self.read_observation(observation, confirm)
+        made_at = place if self.units.settings else point.tolist()
+        return Attached(query=made_at, observation=values, confirmed=confirmed)
 
-    def corrected(self, step: SupportsIndex, observation: Values | str) -> Corrected:
+    def corrected(self, step: SupportsIndex, observation: Observed, confirm: bool = False) -> Corrected:
         """The event of correcting, not yet taken."""
         made = len(self.history)
         try:
@@ -360,7 +381,8 @@ class Session:
             raise InvalidInput("step", step, "a whole number") from None
         if not 1 <= number <= made:
             raise InvalidInput("step", step, f"from 1 to {made}" if made else "one that was told; nothing was told yet")
-        return Corrected(step=number, observation=self.read_observation(observation))
+        values, confirmed = self.read_observation(observation, confirm)
+        return Corrected(step=number, observation=values, confirmed=confirmed)
 
     def skipped(self, reason: str = "") -> Skipped:
         """The event of skipping, not yet taken."""
@@ -373,25 +395,27 @@ class Session:
             raise SessionError("there is nothing to undo")
         return Undone(position=self._now.positions[-1])
 
-    def tell(self, observation: Values | str, at: Mapping[str, float] | None = None) -> None:
+    def tell(self, observation: Observed, *, confirm: bool = False, at: Mapping[str, float] | None = None) -> None:
         """Takes the observation made at the query that ``ask`` gave.
 
         Args:
-            observation: A number, or text such as ``yes`` or ``7/20``.
+            observation: Of the kind that the problem's observations are: a number or several, or yes and no, or the
+                name of a category, or text such as ``7/20`` and ``312 HV``. What cannot be is refused.
+            confirm: Take it though it is not plausible (``cicpe.errors.Implausible``); the log says so.
             at: By name, settings that were really set to something else; the observation then counts as attached.
         """
-        self.take(self.told(observation, at))
+        self.take(self.told(observation, confirm, at))
 
-    def attach(self, query: Values | Mapping[str, float], observation: Values | str) -> None:
+    def attach(self, query: Values | Mapping[str, float], observation: Observed, *, confirm: bool = False) -> None:
         """Takes an observation made elsewhere, at any point of the query space; after a stop too.
 
         The calibrated guarantee is about queries that the agent chose: the status counts the others.
         """
-        self.take(self.attached(query, observation))
+        self.take(self.attached(query, observation, confirm))
 
-    def correct(self, step: SupportsIndex, observation: Values | str) -> None:
+    def correct(self, step: SupportsIndex, observation: Observed, *, confirm: bool = False) -> None:
         """Replaces the observation of a step (from 1). The queries stay as they were made; the open one is new."""
-        self.take(self.corrected(step, observation))
+        self.take(self.corrected(step, observation, confirm))
 
     def skip(self, reason: str = "") -> None:
         """The open query cannot be made: another is asked for, here and from now on away from this one."""
@@ -490,6 +514,15 @@ class Session:
             return proposal
         place = self._coordinates(self.units.settable(only_query(proposal.query)[0].tolist()))
         return proposal._replace(query=place[None, None])
+
+
+def kind_in_units(readout: Readout) -> ObservationKind:
+    """What a measurement can be, as whoever measures says it."""
+    if readout.kind == "yes/no":
+        return YesNo()
+    if readout.of is not None:
+        return Category(readout.of + 1)
+    return (Count if readout.kind == "count" else Number)(readout.low, readout.high)
 
 
 def _limits_of(space: Space | None) -> np.ndarray | None:
