@@ -382,13 +382,13 @@ def show_events(
     """Print everything that happened, corrections and undone entries included."""
     with _commands(place) as commands:
         record = commands.record(campaign)
-        events = commands.store.events(record.id)
+        events, seen = commands.store.events(record.id), commands.recent.seen(record.id)
     if as_json:
         entries = [one.model_dump(mode="json") for one in events]
         print_json({"campaign": record.name, "id": record.id, "events": entries})
         return
     print(f"{record.name} ({record.id[:8]})")
-    show_log(events)
+    show_log(events, None if seen is None else seen.units)
 
 
 @session_app.command()
@@ -496,8 +496,9 @@ def _say_what_happened(campaign: "Campaign", before: int) -> None:
     if len(log) == before:
         note(f"{campaign.record.name}: recorded before under this key; nothing was added")
     for event in log[before:]:
-        undone = f": {in_words(log[event.position])}" if isinstance(event, Undone) else ""
-        note(f"{campaign.record.name}: {in_words(event)}{undone}")
+        units = campaign.session.units
+        undone = f": {in_words(log[event.position], units)}" if isinstance(event, Undone) else ""
+        note(f"{campaign.record.name}: {in_words(event, units)}{undone}")
 
 
 def _show(commands: SessionCommands, record: "CampaignRecord", status: "Status", as_json: bool) -> None:

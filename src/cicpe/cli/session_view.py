@@ -107,7 +107,7 @@ def show_history(history: "Sequence[StatusStep]", units: "Units") -> None:
     print_table(table)
 
 
-def show_log(log: "Sequence[StoredEvent]") -> None:
+def show_log(log: "Sequence[StoredEvent]", units: "Units | None" = None) -> None:
     """Every event, with those that no longer count marked."""
     from cicpe.sessions.events import Undone, in_force, in_words
 
@@ -118,7 +118,7 @@ def show_log(log: "Sequence[StoredEvent]") -> None:
     for stored in log:
         gone = stored.position not in counts and not isinstance(stored.event, Undone)
         when, note = stored.at[:19].replace("T", " "), "undone" if gone else ""
-        table.add_row(str(stored.position), when, in_words(stored.event), note, stored.key or "")
+        table.add_row(str(stored.position), when, in_words(stored.event, units), note, stored.key or "")
     print_table(table)
 
 

@@ -1,6 +1,6 @@
 """Experiments in the user's own words: a file that says what is chosen, read, known and asked."""
 
 from cicpe.experiments.experiment import Experiment, read_experiment, template_names, template_path
-from cicpe.experiments.faults import ExperimentError, Fault
+from cicpe.experiments.faults import ExperimentError, FileFault
 
-__all__ = ["Experiment", "ExperimentError", "Fault", "read_experiment", "template_names", "template_path"]
+__all__ = ["Experiment", "ExperimentError", "FileFault", "read_experiment", "template_names", "template_path"]

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from cicpe.errors import meant
-from cicpe.experiments.faults import Fault, Path
+from cicpe.experiments.faults import FileFault, Path
 from cicpe.experiments.formula import CONSTANTS, FUNCTIONS, FormulaError, names_in, read_formula
 from cicpe.experiments.schema import (
     NAME,
@@ -27,9 +27,9 @@ LEAST_SHARE, MOST_SHARE = 1e-4, 0.5
 LOG_DECADES = 30
 
 
-def check_parts(parts: Parts) -> list[Fault]:
+def check_parts(parts: Parts) -> list[FileFault]:
     """Everything that does not fit, as far as the parts that could be read say it."""
-    checks: tuple[tuple[tuple[str, ...], Callable[..., Iterator[Fault]]], ...] = (
+    checks: tuple[tuple[tuple[str, ...], Callable[..., Iterator[FileFault]]], ...] = (
         (("setting",), _settings),
         (("measurement",), _measurement),
         (("model",), _ranges),
@@ -40,7 +40,7 @@ def check_parts(parts: Parts) -> list[Fault]:
         (("model", "goal"), _goal),
         (("setting", "measurement", "model", "goal"), _within),
     )
-    faults: dict[tuple[Path, str], Fault] = {}
+    faults: dict[tuple[Path, str], FileFault] = {}
     if "setting" not in parts:  # then what needs the settings is checked as far as it can be without
         checks += ((("model",), _syntax), (("goal",), _written_tolerances))
     for needed, check in checks:
@@ -50,41 +50,41 @@ def check_parts(parts: Parts) -> list[Fault]:
     return list(faults.values())
 
 
-def _pair(path: Path, values: Range, log: bool = False) -> Iterator[Fault]:
+def _pair(path: Path, values: Range, log: bool = False) -> Iterator[FileFault]:
     low, high = values
     if not low < high:
-        yield Fault(path, list(values), "two numbers, the lower one first")
+        yield FileFault(path, list(values), "two numbers, the lower one first")
     elif log and low <= 0:
-        yield Fault(path, list(values), "above 0 on a log scale")
+        yield FileFault(path, list(values), "above 0 on a log scale")
     elif not log and high - low < 1e-6 * max(abs(low), abs(high)):
-        yield Fault(path, list(values), "two numbers that are farther apart")
+        yield FileFault(path, list(values), "two numbers that are farther apart")
     elif log and high / low > 10**LOG_DECADES:
-        yield Fault(path, list(values), f"at most {LOG_DECADES} powers of ten apart")
+        yield FileFault(path, list(values), f"at most {LOG_DECADES} powers of ten apart")
     elif high - low < 1e-12:
-        yield Fault(path, list(values), "two numbers that are farther apart: choose a smaller unit")
+        yield FileFault(path, list(values), "two numbers that are farther apart: choose a smaller unit")
 
 
-def _settings(settings: tuple[ExperimentSetting, ...]) -> Iterator[Fault]:
+def _settings(settings: tuple[ExperimentSetting, ...]) -> Iterator[FileFault]:
     for i, one in enumerate(settings):
         yield from check_setting(("setting", i), one)
 
 
-def check_setting(path: Path, one: ExperimentSetting) -> Iterator[Fault]:
+def check_setting(path: Path, one: ExperimentSetting) -> Iterator[FileFault]:
     """What does not fit together in one setting."""
     if (one.range is None) == (one.values is None):
-        yield Fault((*path, "range"), None if one.range is None else list(one.range), "given, or else values")
+        yield FileFault((*path, "range"), None if one.range is None else list(one.range), "given, or else values")
         return
     yield from _pair((*path, "range" if one.values is None else "values"), one.limits, one.scale == "log")
     low, high = one.limits
     if one.step is not None and one.values is not None:
-        yield Fault((*path, "step"), one.step, "left out with values")
+        yield FileFault((*path, "step"), one.step, "left out with values")
     elif one.step is not None and not one.step <= high - low:
-        yield Fault((*path, "step"), one.step, f"at most the width of the range, {high - low:g}")
+        yield FileFault((*path, "step"), one.step, f"at most the width of the range, {high - low:g}")
     elif one.step is not None and (high - low) / one.step > 1e6:
-        yield Fault((*path, "step"), one.step, "at least a millionth of the range")
+        yield FileFault((*path, "step"), one.step, "at least a millionth of the range")
 
 
-def _measurement(one: ExperimentMeasurement) -> Iterator[Fault]:
+def _measurement(one: ExperimentMeasurement) -> Iterator[FileFault]:
     for name in ("typical", "limits"):
         values = getattr(one, name)
         if values is not None:
@@ -92,26 +92,26 @@ def _measurement(one: ExperimentMeasurement) -> Iterator[Fault]:
     for name in ("typical", "noise", "limits"):
         if one.kind != "number" and getattr(one, name) is not None:
             allowed = f"left out: it is for numbers, and this is a {one.kind} measurement"
-            yield Fault(("measurement", name), _plain(getattr(one, name)), allowed)
+            yield FileFault(("measurement", name), _plain(getattr(one, name)), allowed)
     if one.kind != "count" and one.of is not None:
-        yield Fault(("measurement", "of"), one.of, "left out: it is for counts")
+        yield FileFault(("measurement", "of"), one.of, "left out: it is for counts")
     if one.kind != "number":
         return
     if one.noise is None:
-        yield Fault(("measurement", "noise"), None, "given: a standard deviation, or the range that it may be in")
+        yield FileFault(("measurement", "noise"), None, "given: a standard deviation, or the range that it may be in")
     elif isinstance(one.noise, tuple):
         yield from _pair(("measurement", "noise"), one.noise, log=True)
     elif one.noise <= 0:
-        yield Fault(("measurement", "noise"), one.noise, "above 0")
+        yield FileFault(("measurement", "noise"), one.noise, "above 0")
     noise = _high(one.noise)
     if one.typical is not None and noise is not None and one.typical[0] < one.typical[1]:
         width = one.typical[1] - one.typical[0]
         if not 1e-5 * width <= noise <= 10 * width:
             allowed = f"from a hundred-thousandth to ten times the width of typical, {width:g}"
-            yield Fault(("measurement", "noise"), _plain(one.noise), allowed)
+            yield FileFault(("measurement", "noise"), _plain(one.noise), allowed)
 
 
-def _ranges(model: Any) -> Iterator[Fault]:
+def _ranges(model: Any) -> Iterator[FileFault]:
     """The ranges inside a model, each by itself."""
     if isinstance(model, FormulaModel):
         for name, entry in model.parameters.items():
@@ -125,12 +125,12 @@ def _ranges(model: Any) -> Iterator[Fault]:
             values = getattr(model, name)
             low, high = values if isinstance(values, tuple) else (values, values)
             if not 0 <= low <= high <= 0.9:
-                yield Fault(("model", name), _plain(values), "a probability from 0 to 0.9, or a low and a high one")
+                yield FileFault(("model", name), _plain(values), "a probability from 0 to 0.9, or a low and a high one")
         if _high(model.guess) + _high(model.lapse) >= 0.95:  # type: ignore[operator]
-            yield Fault(("model", "lapse"), _plain(model.lapse), "less than 0.95 together with guess")
+            yield FileFault(("model", "lapse"), _plain(model.lapse), "less than 0.95 together with guess")
 
 
-def _names(settings: tuple[ExperimentSetting, ...], model: Any) -> Iterator[Fault]:
+def _names(settings: tuple[ExperimentSetting, ...], model: Any) -> Iterator[FileFault]:
     taken: set[str] = set()
     for i, one in enumerate(settings):
         yield from _name(("setting", i, "name"), one.name, taken)
@@ -140,46 +140,48 @@ def _names(settings: tuple[ExperimentSetting, ...], model: Any) -> Iterator[Faul
         taken.add(name)
 
 
-def _name(path: Path, name: str, taken: set[str]) -> Iterator[Fault]:
+def _name(path: Path, name: str, taken: set[str]) -> Iterator[FileFault]:
     if name in taken:
-        yield Fault(path, name, "a name of its own: another has it already")
+        yield FileFault(path, name, "a name of its own: another has it already")
     elif name in FUNCTIONS or name in CONSTANTS:
-        yield Fault(path, name, "another name: this one means something in formulas")
+        yield FileFault(path, name, "another name: this one means something in formulas")
     elif len(name) > 40 or NAME.fullmatch(name) is None:
-        yield Fault(path, name, "letters, digits and underscores, at most 40, no digit first")
+        yield FileFault(path, name, "letters, digits and underscores, at most 40, no digit first")
 
 
-def _kinds(settings: tuple[ExperimentSetting, ...], measurement: ExperimentMeasurement, model: Any) -> Iterator[Fault]:
+def _kinds(
+    settings: tuple[ExperimentSetting, ...], measurement: ExperimentMeasurement, model: Any
+) -> Iterator[FileFault]:
     kind = measurement.kind
     if isinstance(model, SmoothModel):
         if kind != "number":
-            yield Fault(("measurement", "kind"), kind, 'number with model kind smooth; others go with "formula"')
+            yield FileFault(("measurement", "kind"), kind, 'number with model kind smooth; others go with "formula"')
         elif measurement.typical is None:
             allowed = "given with model kind smooth: between which values nearly all true values lie"
-            yield Fault(("measurement", "typical"), None, allowed)
+            yield FileFault(("measurement", "typical"), None, allowed)
         if len(settings) > 3:
-            yield Fault(("setting",), len(settings), "at most 3 with model kind smooth")
+            yield FileFault(("setting",), len(settings), "at most 3 with model kind smooth")
     if isinstance(model, ThresholdModel):
         if kind == "number" or (kind == "count" and measurement.of is None):
-            yield Fault(("measurement", "kind"), kind, "yes/no, or a count with of, with model kind threshold")
+            yield FileFault(("measurement", "kind"), kind, "yes/no, or a count with of, with model kind threshold")
         if len(settings) != 1:
-            yield Fault(("setting",), len(settings), "exactly 1 with model kind threshold")
+            yield FileFault(("setting",), len(settings), "exactly 1 with model kind threshold")
 
 
-def _lengths(settings: tuple[ExperimentSetting, ...], model: Any) -> Iterator[Fault]:
+def _lengths(settings: tuple[ExperimentSetting, ...], model: Any) -> Iterator[FileFault]:
     """Lengths and widths, which are measured by the settings' scales."""
     by_name = {one.name: one for one in settings}
     if isinstance(model, SmoothModel) and model.lengths is not None:
         if model.bumps is not None:
-            yield Fault(("model", "bumps"), model.bumps, "left out with lengths")
+            yield FileFault(("model", "bumps"), model.bumps, "left out with lengths")
         for name, length in model.lengths.items():
             path: Path = ("model", "lengths", name)
             if name not in by_name:
-                yield Fault(path, name, f"one of the settings {', '.join(by_name)}{meant(name, by_name)}")
+                yield FileFault(path, name, f"one of the settings {', '.join(by_name)}{meant(name, by_name)}")
             else:
                 yield from _length(path, length, by_name[name], (0.05, 5.0))
         for name in by_name.keys() - model.lengths.keys():
-            yield Fault(("model", "lengths", name), None, "given: every setting needs its length")
+            yield FileFault(("model", "lengths", name), None, "given: every setting needs its length")
     if isinstance(model, ThresholdModel) and len(settings) == 1:
         if model.width is not None:
             yield from _length(("model", "width"), model.width, settings[0], (0.005, 3.0))
@@ -189,10 +191,10 @@ def _lengths(settings: tuple[ExperimentSetting, ...], model: Any) -> Iterator[Fa
                 low, high = settings[0].limits
                 if not low <= model.threshold[0] <= model.threshold[1] <= high:
                     allowed = f"within the range of {settings[0].name}, {low:g} to {high:g}"
-                    yield Fault(("model", "threshold"), list(model.threshold), allowed)
+                    yield FileFault(("model", "threshold"), list(model.threshold), allowed)
 
 
-def _length(path: Path, length: float | Range, setting: ExperimentSetting, shares: Range) -> Iterator[Fault]:
+def _length(path: Path, length: float | Range, setting: ExperimentSetting, shares: Range) -> Iterator[FileFault]:
     """A distance of a setting, which has to be a sensible share of its range."""
     if setting.range is None and setting.values is None:
         return
@@ -203,12 +205,12 @@ def _length(path: Path, length: float | Range, setting: ExperimentSetting, share
     log = setting.scale == "log"
     if not ends[0] <= ends[1] or ends[0] <= (1 if log else 0):
         allowed = "a factor above 1, or a low and a high one" if log else "a number above 0, or a low and a high one"
-        yield Fault(path, _plain(length), allowed)
+        yield FileFault(path, _plain(length), allowed)
         return
     found = [share_of_length(one, setting) for one in ends]
     if not shares[0] <= found[0] <= found[1] <= shares[1]:
         least, most = (length_of_share(share, setting) for share in shares)
-        yield Fault(path, _plain(length), f"from {least:.3g} to {most:.3g} for the range of {setting.name}")
+        yield FileFault(path, _plain(length), f"from {least:.3g} to {most:.3g} for the range of {setting.name}")
 
 
 def share_of_length(length: float, setting: ExperimentSetting) -> float:
@@ -223,34 +225,34 @@ def length_of_share(share: float, setting: ExperimentSetting) -> float:
     return (high / low) ** share if setting.scale == "log" else share * (high - low)
 
 
-def _formula(settings: tuple[ExperimentSetting, ...], model: Any) -> Iterator[Fault]:
+def _formula(settings: tuple[ExperimentSetting, ...], model: Any) -> Iterator[FileFault]:
     if not isinstance(model, FormulaModel):
         return
     names, parameters = {one.name for one in settings}, set(model.parameters)
     try:
         formula = read_formula(model.formula, names | parameters)
     except FormulaError as error:
-        yield Fault(("model", "formula"), model.formula, str(error))
+        yield FileFault(("model", "formula"), model.formula, str(error))
         return
     for i, one in enumerate(settings):
         if one.name not in formula.names:
-            yield Fault(("setting", i, "name"), one.name, "a name that the formula uses")
+            yield FileFault(("setting", i, "name"), one.name, "a name that the formula uses")
     for name in sorted(parameters - formula.names):
-        yield Fault(("model", "parameters", name), name, "a name that the formula uses")
+        yield FileFault(("model", "parameters", name), name, "a name that the formula uses")
     if not any(isinstance(entry, tuple | ExperimentParameter) for entry in model.parameters.values()):
-        yield Fault(("model", "parameters"), dict(model.parameters), "a range for at least one: nothing is unknown")
+        yield FileFault(("model", "parameters"), dict(model.parameters), "a range for at least one: nothing is unknown")
 
 
-def _syntax(model: Any) -> Iterator[Fault]:
+def _syntax(model: Any) -> Iterator[FileFault]:
     """A formula by itself, where the settings are not known."""
     if isinstance(model, FormulaModel):
         try:
             names_in(model.formula)
         except FormulaError as error:
-            yield Fault(("model", "formula"), model.formula, str(error))
+            yield FileFault(("model", "formula"), model.formula, str(error))
 
 
-def _written_tolerances(goal: ExperimentGoal) -> Iterator[Fault]:
+def _written_tolerances(goal: ExperimentGoal) -> Iterator[FileFault]:
     """Tolerances by themselves, where the settings are not known."""
     by_name = goal.within if isinstance(goal.within, dict) else {"": goal.within}
     for name, given in by_name.items():
@@ -265,7 +267,7 @@ def unknowns(model: FormulaModel) -> list[str]:
 GOALS_OF = {SmoothModel: ("peak", "trough", "height", "depth", "crossing"), ThresholdModel: ("threshold",)}
 
 
-def _goal(model: Any, goal: ExperimentGoal) -> Iterator[Fault]:
+def _goal(model: Any, goal: ExperimentGoal) -> Iterator[FileFault]:
     path: Path = ("goal", "find")
     if isinstance(model, FormulaModel):
         known = unknowns(model)
@@ -273,54 +275,54 @@ def _goal(model: Any, goal: ExperimentGoal) -> Iterator[Fault]:
             try:
                 used = read_formula(one, set(model.parameters)).names
             except FormulaError as error:
-                yield Fault(path, one, f"a parameter or an expression of parameters: {error}")
+                yield FileFault(path, one, f"a parameter or an expression of parameters: {error}")
                 continue
             if not used & set(known):
-                yield Fault(path, one, f"something unknown: of {', '.join(known)}")
+                yield FileFault(path, one, f"something unknown: of {', '.join(known)}")
         if len(set(goal.sought)) < len(goal.sought):
-            yield Fault(path, list(goal.sought), "different things")
+            yield FileFault(path, list(goal.sought), "different things")
     else:
         allowed = GOALS_OF[type(model)]
         if len(goal.sought) != 1 or goal.sought[0] not in allowed:
             hint = meant(goal.sought[0], allowed)
-            yield Fault(path, goal.find, f"one of {', '.join(allowed)} with model kind {model.kind}{hint}")
+            yield FileFault(path, goal.find, f"one of {', '.join(allowed)} with model kind {model.kind}{hint}")
     yield from _level(model, goal)
 
 
-def _level(model: Any, goal: ExperimentGoal) -> Iterator[Fault]:
+def _level(model: Any, goal: ExperimentGoal) -> Iterator[FileFault]:
     path: Path = ("goal", "level")
     if isinstance(model, SmoothModel) and goal.find == "crossing":
         if goal.level is None:
-            yield Fault(path, None, "given: the value of the measurement that is crossed")
+            yield FileFault(path, None, "given: the value of the measurement that is crossed")
     elif goal.find == "threshold" and isinstance(model, ThresholdModel):
         low, high = _high(model.guess) or 0.0, 1 - (_high(model.lapse) or 0.0)
         margin = 0.02 * (high - low)
         if goal.level is not None and not low + margin <= goal.level <= high - margin:
             allowed = f"a probability between {low + margin:.3g} and {high - margin:.3g}, inside the curve's rise"
-            yield Fault(path, goal.level, allowed)
+            yield FileFault(path, goal.level, allowed)
     elif goal.level is not None:
-        yield Fault(path, goal.level, "left out: it is for the goals crossing and threshold")
+        yield FileFault(path, goal.level, "left out: it is for the goals crossing and threshold")
 
 
 def _within(
     settings: tuple[ExperimentSetting, ...], measurement: ExperimentMeasurement, model: Any, goal: ExperimentGoal
-) -> Iterator[Fault]:
+) -> Iterator[FileFault]:
     crossing = isinstance(model, SmoothModel) and goal.find == "crossing"
     if crossing and len(settings) != 1:
-        yield Fault(("goal", "find"), goal.find, "peak, trough, height or depth with several settings")
+        yield FileFault(("goal", "find"), goal.find, "peak, trough, height or depth with several settings")
     if crossing and goal.level is not None and measurement.typical is not None:
         low, high = measurement.typical
         if not low <= goal.level <= high:
-            yield Fault(("goal", "level"), goal.level, f"within typical, {low:g} to {high:g}")
+            yield FileFault(("goal", "level"), goal.level, f"within typical, {low:g} to {high:g}")
     names = _sought_names(settings, measurement, model, goal)
     given = goal.within if isinstance(goal.within, dict) else dict.fromkeys(names, goal.within)
     for name in given:
         if name not in names:
-            yield Fault(("goal", "within", name), name, f"one of {', '.join(names)}{meant(name, names)}")
+            yield FileFault(("goal", "within", name), name, f"one of {', '.join(names)}{meant(name, names)}")
     for name in names:
         path: Path = ("goal", "within", name) if isinstance(goal.within, dict) else ("goal", "within")
         if name not in given:
-            yield Fault(path, None, "given: everything that is sought needs its tolerance")
+            yield FileFault(path, None, "given: everything that is sought needs its tolerance")
         else:
             yield from _tolerance(path, given[name], name, _sought_range(name, settings, measurement, model, goal))
 
@@ -351,13 +353,13 @@ def _sought_range(
     return (known[name].limits, known[name].scale) if name in known else None
 
 
-def _tolerance(path: Path, given: float | str, name: str, known: tuple[Range, str] | None) -> Iterator[Fault]:
+def _tolerance(path: Path, given: float | str, name: str, known: tuple[Range, str] | None) -> Iterator[FileFault]:
     share = per_cent(given) if isinstance(given, str) else None
     if isinstance(given, str) and share is None:
-        yield Fault(path, given, 'a number, or per cent such as "10 %"')
+        yield FileFault(path, given, 'a number, or per cent such as "10 %"')
         return
     if not isinstance(given, str) and given <= 0:
-        yield Fault(path, given, "above 0")
+        yield FileFault(path, given, "above 0")
         return
     if known is None:
         return
@@ -365,16 +367,18 @@ def _tolerance(path: Path, given: float | str, name: str, known: tuple[Range, st
     if not low < high:
         return
     if share is not None and (scale == "linear" or low <= 0):
-        yield Fault(path, given, f"a number: per cent of {name} needs a log scale" if scale == "linear" else "a number")
+        yield FileFault(
+            path, given, f"a number: per cent of {name} needs a log scale" if scale == "linear" else "a number"
+        )
         return
     if share is None and scale == "log":
-        yield Fault(path, given, f'per cent, such as "10 %": {name} is on a log scale')
+        yield FileFault(path, given, f'per cent, such as "10 %": {name} is on a log scale')
         return
     part = math.log1p(share) / math.log(high / low) if share is not None else float(given) / (high - low)
     if not LEAST_SHARE <= part <= MOST_SHARE:
         ends = (LEAST_SHARE * (high - low), MOST_SHARE * (high - low))
         words = f"from {ends[0]:.3g} to {ends[1]:.3g}" if share is None else "a smaller part of the range"
-        yield Fault(path, given, f"{words}: a ten-thousandth to half of the range {low:g} to {high:g}")
+        yield FileFault(path, given, f"{words}: a ten-thousandth to half of the range {low:g} to {high:g}")
 
 
 def per_cent(text: str) -> float | None:

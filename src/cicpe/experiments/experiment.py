@@ -13,7 +13,7 @@ from pydantic import Field, TypeAdapter, ValidationError, model_validator
 from cicpe.config import Config
 from cicpe.errors import meant
 from cicpe.experiments.checks import check_parts, check_setting
-from cicpe.experiments.faults import ExperimentError, Fault, faults_of, with_lines
+from cicpe.experiments.faults import ExperimentError, FileFault, faults_of, with_lines
 from cicpe.experiments.schema import SECTIONS, AnyModel, ExperimentGoal, ExperimentMeasurement, ExperimentSetting, Text
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ class Experiment(Config):
         except tomllib.TOMLDecodeError as error:
             raise ExperimentError([_syntax_fault(str(error), text)]) from None
         except (RecursionError, ValueError):
-            raise ExperimentError([Fault((), text[:20], "TOML: simple tables of fields and values")]) from None
+            raise ExperimentError([FileFault((), text[:20], "TOML: simple tables of fields and values")]) from None
         except ExperimentError as error:
             raise ExperimentError(with_lines(error.faults, text)) from None
 
@@ -129,33 +129,33 @@ def _text_of(path: Path) -> str:
     try:
         data = path.read_bytes()
     except IsADirectoryError:
-        raise ExperimentError([Fault((), str(path), "a file, not a folder")]) from None
+        raise ExperimentError([FileFault((), str(path), "a file, not a folder")]) from None
     except FileNotFoundError:
         near = meant(path.stem, template_names())
-        raise ExperimentError([Fault((), str(path), f"an experiment file that exists{near}")]) from None
+        raise ExperimentError([FileFault((), str(path), f"an experiment file that exists{near}")]) from None
     except (ValueError, OSError) as error:
-        raise ExperimentError([Fault((), str(path), f"a file that can be read ({error})")]) from None
+        raise ExperimentError([FileFault((), str(path), f"a file that can be read ({error})")]) from None
     if len(data) > LARGEST_FILE:
-        raise ExperimentError([Fault((), f"{len(data)} bytes", f"at most {LARGEST_FILE} bytes")])
+        raise ExperimentError([FileFault((), f"{len(data)} bytes", f"at most {LARGEST_FILE} bytes")])
     try:
         return data.decode("utf-8")
     except UnicodeDecodeError:
-        raise ExperimentError([Fault((), str(path), "text in UTF-8")]) from None
+        raise ExperimentError([FileFault((), str(path), "text in UTF-8")]) from None
 
 
-def _syntax_fault(message: str, text: str) -> Fault:
+def _syntax_fault(message: str, text: str) -> FileFault:
     place = re.search(r"at line (\d+)", message)
     lines = text.splitlines()
     line = int(place[1]) if place is not None else len(lines)
     value = lines[line - 1].strip() if 0 < line <= len(lines) else ""
-    return Fault((), value, f"TOML: {message[:200].splitlines()[0]}", line)
+    return FileFault((), value, f"TOML: {message[:200].splitlines()[0]}", line)
 
 
-def _read_parts(document: Mapping[str, Any]) -> tuple[dict[str, Any], list[Fault]]:
+def _read_parts(document: Mapping[str, Any]) -> tuple[dict[str, Any], list[FileFault]]:
     """The parts of a document that could be read, and what is wrong with the others."""
     parts: dict[str, Any] = {}
     faults = [
-        Fault((str(name),), document[name], f"left out: the parts are {', '.join(SECTIONS)}{meant(name, SECTIONS)}")
+        FileFault((str(name),), document[name], f"left out: the parts are {', '.join(SECTIONS)}{meant(name, SECTIONS)}")
         for name in document
         if name not in SECTIONS
     ]
@@ -163,7 +163,7 @@ def _read_parts(document: Mapping[str, Any]) -> tuple[dict[str, Any], list[Fault
         if name not in document:
             if name != "title":
                 what = "[[setting]]" if name == "setting" else f"[{name}]"
-                faults.append(Fault((name,), None, f"given, as {what}"))
+                faults.append(FileFault((name,), None, f"given, as {what}"))
             continue
         try:
             parts[name] = TypeAdapter(kind).validate_python(document[name])
@@ -173,9 +173,9 @@ def _read_parts(document: Mapping[str, Any]) -> tuple[dict[str, Any], list[Fault
     return parts, faults
 
 
-def _good_settings(settings: Any) -> list[Fault]:
+def _good_settings(settings: Any) -> list[FileFault]:
     """What is wrong with those settings that can be read, where another cannot."""
-    faults: list[Fault] = []
+    faults: list[FileFault] = []
     for i, one in enumerate(settings if isinstance(settings, list) else []):
         with suppress(ValidationError):
             faults += check_setting(("setting", i), ExperimentSetting.model_validate(one))

@@ -16,7 +16,7 @@ _TABLE = re.compile(r"\s*\[(?P<many>\[)?\s*(?P<name>[^\[\]]+?)\s*\]")
 _FIELD = re.compile(r"\s*(?P<name>(?:[\w-]+|\"[^\"]*\"|'[^']*')(?:\s*\.\s*(?:[\w-]+|\"[^\"]*\"|'[^']*'))*)\s*=")
 
 
-class Fault(NamedTuple):
+class FileFault(NamedTuple):
     """One thing that is wrong."""
 
     path: Path
@@ -48,12 +48,12 @@ class Fault(NamedTuple):
 class ExperimentError(CicpeError):
     """An experiment cannot be understood, with every fault that was found."""
 
-    def __init__(self, faults: Sequence[Fault]) -> None:
+    def __init__(self, faults: Sequence[FileFault]) -> None:
         super().__init__("; ".join(map(str, faults)))
         self.faults = tuple(faults)
 
 
-def faults_of(error: ValidationError, path: Path = ()) -> list[Fault]:
+def faults_of(error: ValidationError, path: Path = ()) -> list[FileFault]:
     """What pydantic found, as faults.
 
     Args:
@@ -63,7 +63,7 @@ def faults_of(error: ValidationError, path: Path = ()) -> list[Fault]:
     Returns:
         One fault per place: of the alternatives of a value that may be one of several, all are named.
     """
-    found: dict[Path, Fault] = {}
+    found: dict[Path, FileFault] = {}
     for fault in error.errors(include_url=False):
         place = path + tuple(part for part in fault["loc"] if not _is_alternative(part))
         allowed = allowed_by(fault["msg"])
@@ -71,7 +71,9 @@ def faults_of(error: ValidationError, path: Path = ()) -> list[Fault]:
         if before is not None and allowed not in before.allowed:
             allowed = f"{before.allowed}, or {allowed}"
         value = None if fault["type"] == "missing" else fault["input"]
-        found[place] = Fault(place, value, allowed if before is None or allowed != before.allowed else before.allowed)
+        found[place] = FileFault(
+            place, value, allowed if before is None or allowed != before.allowed else before.allowed
+        )
     return list(found.values())
 
 
@@ -80,7 +82,7 @@ def _is_alternative(part: str | int) -> bool:
     return isinstance(part, str) and ("[" in part or part in ("float", "str", "tuple", "ExperimentParameter", "int"))
 
 
-def with_lines(faults: Iterable[Fault], text: str) -> list[Fault]:
+def with_lines(faults: Iterable[FileFault], text: str) -> list[FileFault]:
     """Faults with their lines in a file, in the order of the lines.
 
     Args:

@@ -13,7 +13,7 @@ from torch import Generator, Tensor
 
 from cicpe.experiments.checks import share_of_length, unknowns
 from cicpe.experiments.experiment import Experiment, read_experiment
-from cicpe.experiments.faults import ExperimentError, Fault, Path
+from cicpe.experiments.faults import ExperimentError, FileFault, Path
 from cicpe.experiments.formula import read_formula
 from cicpe.experiments.scales import (
     AnswerLayout,
@@ -46,7 +46,7 @@ LARGEST_COUNT = 1e5
 Values = Mapping[str, Tensor]
 
 
-class Curve(NamedTuple):
+class ResponseCurve(NamedTuple):
     """The form of an experiment: its unknown numbers, and the mean of a measurement given them."""
 
     unknown: tuple[Scale, ...]
@@ -72,7 +72,7 @@ class ParametricExperiment(Problem):
     def __post_init__(self) -> None:
         plan = read_experiment(self.experiment)
         if not isinstance(plan.model, ThresholdModel | FormulaModel):
-            raise ExperimentError([Fault(("model", "kind"), plan.model.kind, "threshold or formula")])
+            raise ExperimentError([FileFault(("model", "kind"), plan.model.kind, "threshold or formula")])
         object.__setattr__(self, "experiment", plan.document)
         settings = tuple(map(setting_scale, plan.setting))
         curve = _threshold(plan, settings[0]) if isinstance(plan.model, ThresholdModel) else _formula(plan, settings)
@@ -155,7 +155,7 @@ class ParametricExperiment(Problem):
 class _Form:
     """What is computed of an experiment with a curve."""
 
-    def __init__(self, plan: Experiment, curve: Curve) -> None:
+    def __init__(self, plan: Experiment, curve: ResponseCurve) -> None:
         self.plan, self.kind, self.of = plan, plan.measurement.kind, plan.measurement.of
         noise = _noise_scale(plan)
         hidden = (noise,) if isinstance(noise, Scale) else ()
@@ -208,16 +208,16 @@ class _Form:
             low, high = float(values.min()), float(values.max())
             if not (math.isfinite(low) and math.isfinite(high) and high - low > 1e-9 * (abs(low) + abs(high))):
                 allowed = f"finite and unknown for all parameters in their ranges; it goes from {low:g} to {high:g}"
-                raise ExperimentError([Fault(("goal", "find"), name, allowed)])
+                raise ExperimentError([FileFault(("goal", "find"), name, allowed)])
             if is_relative(tolerance) and low <= 0:
                 allowed = f"a number: {name} goes from {low:.3g} to {high:.3g}, and per cent needs it above 0"
-                raise ExperimentError([Fault(("goal", "within"), tolerance, allowed)])
+                raise ExperimentError([FileFault(("goal", "within"), tolerance, allowed)])
             low, high = (low / 1.001, high * 1.001) if is_relative(tolerance) else outward(low, high)
             scale = Scale(name=name, low=low, high=high, log=is_relative(tolerance))
         share = tolerance_share(scale, tolerance)
         if not 1e-4 <= share <= 0.5:
             allowed = f"from a ten-thousandth to half of the range of {name}, {scale.low:.3g} to {scale.high:.3g}"
-            raise ExperimentError([Fault(("goal", "within"), tolerance, allowed)])
+            raise ExperimentError([FileFault(("goal", "within"), tolerance, allowed)])
         return scale
 
     @cached_property
@@ -262,10 +262,12 @@ class _Form:
                 row = int(wrong.nonzero()[0])
                 where = self._in_words(tasks[row], every[row])
                 value = float(mean[row])
-                raise ExperimentError([Fault(self.curve.place, self._text, f"{allowed}; it is {value:g} at {where}")])
+                raise ExperimentError(
+                    [FileFault(self.curve.place, self._text, f"{allowed}; it is {value:g} at {where}")]
+                )
         if float(mean.double().std()) == 0:
             raise ExperimentError(
-                [Fault(self.curve.place, self._text, "one that changes with settings and parameters")]
+                [FileFault(self.curve.place, self._text, "one that changes with settings and parameters")]
             )
 
     def _wrong(self, mean: Tensor) -> list[tuple[Tensor, str]]:
@@ -302,7 +304,7 @@ def _noise_scale(plan: Experiment) -> Scale | float | None:
     return low if low == high else Scale(name=NOISE, low=low, high=high, log=True)
 
 
-def _formula(plan: Experiment, settings: tuple[Scale, ...]) -> Curve:
+def _formula(plan: Experiment, settings: tuple[Scale, ...]) -> ResponseCurve:
     model = plan.model
     assert isinstance(model, FormulaModel)
     formula = read_formula(model.formula, {one.name for one in settings} | set(model.parameters))
@@ -313,7 +315,7 @@ def _formula(plan: Experiment, settings: tuple[Scale, ...]) -> Curve:
         named = {one.name: values_at(one, query[..., i]) for i, one in enumerate(settings)}
         return formula.compute({**values, **named})
 
-    return Curve(hidden, fixed, mean, ("model", "formula"))
+    return ResponseCurve(hidden, fixed, mean, ("model", "formula"))
 
 
 def _parameter_scale(name: str, entry: Any) -> Scale:
@@ -337,7 +339,7 @@ SHAPES: Mapping[str, _Shape] = {
 }
 
 
-def _threshold(plan: Experiment, setting: Scale) -> Curve:
+def _threshold(plan: Experiment, setting: Scale) -> ResponseCurve:
     """P(yes) = guess + (1 - guess - lapse) F(z), z linear in the setting, such that P is the level at the threshold."""
     model, goal = plan.model, plan.goal
     assert isinstance(model, ThresholdModel)
@@ -365,7 +367,7 @@ def _threshold(plan: Experiment, setting: Scale) -> Curve:
         place = coordinates_of(setting, values["threshold"])
         return values["guess"] + span * shape.rise(middle + sign * slope * (query[..., 0] - place) / values["width"])
 
-    return Curve(tuple(hidden), fixed, mean, ("model",))
+    return ResponseCurve(tuple(hidden), fixed, mean, ("model",))
 
 
 def _ends(value: float | Range) -> Range:

@@ -18,7 +18,7 @@ from cicpe import trees
 from cicpe.errors import ProblemError
 from cicpe.experiments.checks import share_of_length
 from cicpe.experiments.experiment import Experiment, read_experiment
-from cicpe.experiments.faults import ExperimentError, Fault
+from cicpe.experiments.faults import ExperimentError, FileFault
 from cicpe.experiments.scales import (
     AnswerLayout,
     answer_layout,
@@ -75,7 +75,7 @@ class SmoothExperiment(Problem):
     def __post_init__(self) -> None:
         plan = read_experiment(self.experiment)
         if not isinstance(plan.model, SmoothModel):
-            raise ExperimentError([Fault(("model", "kind"), plan.model.kind, "smooth")])
+            raise ExperimentError([FileFault(("model", "kind"), plan.model.kind, "smooth")])
         object.__setattr__(self, "experiment", plan.document)
         object.__setattr__(self, "_plan", plan)
         settings, answers = _settings(plan), _answers(plan)
@@ -194,7 +194,7 @@ class SmoothExperiment(Problem):
         share = len(self._crossed(drawn).noise) / CHUNK
         if share < RAREST:
             allowed = f"one that functions of this kind cross exactly once; {100 * share:.1f} % of them do"
-            raise ExperimentError([Fault(("goal", "level"), self.plan.goal.level, allowed)])
+            raise ExperimentError([FileFault(("goal", "level"), self.plan.goal.level, allowed)])
 
 
 def _on_lattice(task: SmoothTask, lines: list[Tensor]) -> Float[Tensor, "n lattice"]:

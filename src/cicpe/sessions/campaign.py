@@ -260,7 +260,8 @@ class Campaign:
             return OtherQuery(name, "step", step, len(session.history) + 1)
         if query is not None and not session.is_open(query):
             asked = tuple(session.ask().tolist())
-            return OtherQuery(name, "query", in_digits(numbers("query", query, len(asked))), in_digits(asked))
+            words = session.units.query_words if session.units.settings else in_digits
+            return OtherQuery(name, "query", words(numbers("query", query, len(asked))), words(asked))
         return None
 
     def _take(
@@ -309,7 +310,9 @@ class Campaign:
         if event.kind != kind or not all(
             self._same(name, value, getattr(event, name)) for name, value in given.items()
         ):
-            raise InvalidInput("key", key, f"a new key: with this one, someone has already {in_words(event)}")
+            raise InvalidInput(
+                "key", key, f"a new key: with this one, someone has already {in_words(event, self.session.units)}"
+            )
         return True
 
     def _same(self, field: str, given: Any, recorded: Any) -> bool:
