@@ -10,6 +10,7 @@ from cicpe.sessions.stores import CampaignRecord
 from cicpe.sessions.stores.base import KEY_LENGTH, StopName
 from cicpe.sessions.stores.references import NAME
 from cicpe.sessions.texts import LONGEST
+from cicpe.units import Units
 
 MOST_NUMBERS = 4096
 """Numbers of one observation or query."""
@@ -38,6 +39,9 @@ Numbers = Annotated[
     ),
 ]
 """A number, or a list of them."""
+Word = Annotated[str, Field(min_length=1, max_length=100, pattern=PRINTABLE)]
+Measured = Numbers | Word
+"""A number, several, or what the measurement has words for: ``yes``, ``7/20``, ``312 HV``."""
 Name = Annotated[str, Field(pattern=f"^{NAME.pattern}$", description="What can be typed without quotes.")]
 Key = Annotated[str, Field(min_length=1, max_length=KEY_LENGTH, pattern=r"^[\x21-\x7e]+$")]
 
@@ -73,7 +77,9 @@ class AboutOpenQuery(Change):
 class Tell(AboutOpenQuery):
     """What was measured at the open query."""
 
-    observation: Numbers
+    observation: Measured
+    at: Annotated[dict[str, Number], Field(max_length=64)] = {}
+    """By name, settings that were really set to something else; the measurement then counts as attached."""
 
 
 class Correct(Change):
@@ -81,7 +87,7 @@ class Correct(Change):
 
     step: StepNumber
     """Its number in the history, from 1."""
-    observation: Numbers
+    observation: Measured
 
 
 class Undo(_Body):
@@ -101,7 +107,7 @@ class Attach(Change):
     """A measurement made elsewhere."""
 
     query: Numbers
-    observation: Numbers
+    observation: Measured
 
 
 class Fork(_Body):
@@ -116,8 +122,10 @@ class NewCampaign(_Body):
     name: Name
     model: Annotated[str, Field(max_length=200)]
     """One of ``/api/models``."""
-    epsilon: Annotated[Number, Field(gt=0)]
-    delta: Annotated[Number, Field(gt=0, lt=1)]
+    epsilon: Annotated[Number, Field(gt=0)] | None = None
+    """How far off the answer may be; what the experiment file says where it is not given."""
+    delta: Annotated[Number, Field(gt=0, lt=1)] | None = None
+    """How often it may be farther off, likewise."""
     seed: Annotated[int, Field(strict=True, ge=0, lt=2**32)] = 0
     stop: StopName = "each"
     context: Annotated[dict[str, Number], Field(max_length=64)] = {}
@@ -232,6 +240,8 @@ class ModelView(_Body):
     name: str
     problem: str
     options: dict[str, Any]
+    units: Units
+    """What its coordinates mean, and the epsilon and delta of its experiment file; empty for other models."""
     epsilon: Limits
     deltas: list[float]
     """The calibrated ones; the smallest is the least that can be asked for."""

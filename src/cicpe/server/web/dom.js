@@ -51,7 +51,7 @@ export const drafts = {
 };
 
 /** A form whose fields are numbers: label and field each, an error below, what was typed kept as a draft. */
-export function numberFields({ id, labels, draft, big = false, hint }) {
+export function numberFields({ id, labels, draft, big = false, hint, parse = typedNumber }) {
   const kept = draft?.get() ?? [];
   const error = h("p", { class: "error", id: `${id}-error`, role: "alert" });
   const inputs = labels.map((_, i) =>
@@ -74,13 +74,13 @@ export function numberFields({ id, labels, draft, big = false, hint }) {
   }
   /** The numbers, or null with the first wrong field marked. */
   function read() {
-    const values = inputs.map((input) => typedNumber(input.value));
+    const values = inputs.map((input) => parse(input.value));
     const wrong = values.findIndex((value) => !Number.isFinite(value));
     error.textContent = "";
     inputs.forEach((input, i) => (Number.isFinite(values[i]) ? input.removeAttribute("aria-invalid") : input.setAttribute("aria-invalid", "true")));
     if (wrong < 0) return values;
     const typed = inputs[wrong].value.trim();
-    error.textContent = typed === "" ? `${labels[wrong]}: please type a number.` : `${labels[wrong]}: \u201c${typed}\u201d is not a number.`;
+    error.textContent = typed === "" ? `${labels[wrong]}: please type ${parse === typedNumber ? "a number" : "what was measured"}.` : `${labels[wrong]}: \u201c${typed}\u201d is not ${parse === typedNumber ? "a number" : "what is asked for"}.`;
     inputs[wrong].focus();
     return null;
   }
