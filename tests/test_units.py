@@ -3,7 +3,7 @@
 import math
 
 import pytest
-from hypothesis import assume, given
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from cicpe.errors import InvalidInput
@@ -27,6 +27,7 @@ def scales(draw: st.DrawFn) -> Scale:
     return Scale(name="x", low=ends[0], high=ends[1], log=log, start=start, extent=extent)
 
 
+@settings(deadline=None)
 @given(scales(), st.floats(0, 1))
 def test_a_value_and_its_coordinate_go_there_and_back(scale: Scale, share: float) -> None:
     at = scale.start + share * scale.extent
@@ -36,6 +37,7 @@ def test_a_value_and_its_coordinate_go_there_and_back(scale: Scale, share: float
     assert scale.contains(value)
 
 
+@settings(deadline=None)
 @given(scales(), st.floats(0, 1))
 def test_what_can_be_set_is_near_and_inside(scale: Scale, share: float) -> None:
     at = scale.start + share * scale.extent
@@ -44,6 +46,7 @@ def test_what_can_be_set_is_near_and_inside(scale: Scale, share: float) -> None:
     assert abs(scale.coordinate(value) - at) <= 0.01 * scale.extent
 
 
+@settings(deadline=None)
 @given(st.floats(0, 1))
 def test_an_instrument_is_set_to_its_steps(share: float) -> None:
     value = FURNACE.settable(share)
@@ -56,6 +59,7 @@ def test_steps_do_not_leave_the_range() -> None:
     assert [odd.settable(at / 10) for at in range(11)] == [0, 0, 0, 4, 4, 4, 8, 8, 8, 8, 8]
 
 
+@settings(deadline=None)
 @given(st.floats(0, 1))
 def test_of_listed_values_the_nearest_is_set(share: float) -> None:
     distance = {value: abs(DOSES.coordinate(value) - share) for value in DOSES.values}
@@ -73,6 +77,7 @@ def test_words_are_as_people_write_them() -> None:
     assert Units().query_words((0.76033312, 2.0)) == "0.760333 2"
 
 
+@settings(deadline=None)
 @given(scales(), st.floats(1e-4, 0.4), st.floats(0, 1))
 def test_a_tolerance_in_words_is_what_an_epsilon_means(scale: Scale, epsilon: float, share: float) -> None:
     at = scale.start + share * scale.extent
@@ -138,6 +143,7 @@ def test_settings_are_taken_by_name() -> None:
         units.read_query({"temperature": 1200, "time": 95})
 
 
+@settings(deadline=None)
 @given(scales())
 def test_units_survive_json(scale: Scale) -> None:
     assume(scale.low != scale.high)

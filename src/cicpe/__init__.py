@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from cicpe._version import __version__
 
 if TYPE_CHECKING:
-    from cicpe.api import evaluate, fit_alarm, recalibrate, train
+    from cicpe.api import adapt, evaluate, fit_alarm, recalibrate, train
     from cicpe.certification.certificate import Certificate
     from cicpe.certification.certify import certify
     from cicpe.errors import CicpeError, InvalidInput
@@ -41,6 +41,7 @@ _PLACES = {
     "Sphere": "cicpe.spaces",
     "TrainingCallback": "cicpe.training.callbacks",
     "YesNo": "cicpe.problems.observations",
+    "adapt": "cicpe.api",
     "certify": "cicpe.certification.certify",
     "evaluate": "cicpe.api",
     "fit_alarm": "cicpe.api",
@@ -67,6 +68,7 @@ __all__ = [
     "TrainingCallback",
     "YesNo",
     "__version__",
+    "adapt",
     "certify",
     "evaluate",
     "fit_alarm",

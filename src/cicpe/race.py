@@ -291,8 +291,9 @@ def estimate_queries(problem: Problem, epsilon: float, delta: float, seconds: fl
     budget = Budget(minutes=seconds / config.fit_share / 60 / 2)
     fitted = config.fit(FitRequest(problem, budget, seed, TrainingCallback()))
     table = played(fitted.belief, problem, epsilon, seconds / 2, seed)
-    queries, accuracy = needed(table, epsilon, problem.horizon, 1 - delta)
-    horizon = table.loss.shape[2] - 1
+    horizon = int(table.length.max())  # below the belief's own where the time was up
+    seen = table._replace(loss=table.loss[..., : horizon + 1], confidence=table.confidence[..., : horizon + 1])
+    queries, accuracy = needed(seen, epsilon, problem.horizon, 1 - delta)
     reached = queries if queries <= horizon else None
     return QueryEstimate(reached, accuracy, table.loss.shape[1], horizon, least)
 

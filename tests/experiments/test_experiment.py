@@ -129,7 +129,7 @@ MELT = template_path("crossing").read_text(encoding="utf-8")
         (STEEL, "sure = 0.9", "level = 3", "goal level must be left out"),
         (MENTEN, "vmax * substrate", "vmax * sustrate", "did you mean substrate?"),
         (MENTEN, "vmax * substrate / (km + substrate)", "vmax * substrate", "a name that the formula uses"),
-        (MENTEN, "(km + substrate)", "(km - substrate)", "finite for all settings"),
+        (MENTEN, "(km + substrate)", "sqrt(km - substrate)", "finite for all settings"),
         (MENTEN, 'find = "km"', 'find = "substrate"', "an expression of parameters"),
         (MENTEN, "km + substrate", "km + pi.real", "'.' at letter"),
         (MENTEN, 'within = "20 %"', 'within = "2000 %"', "such as"),

@@ -117,6 +117,14 @@ def _as_json(plan: "Experiment", problem: Any, estimate: "QueryEstimate", png: P
     }
 
 
+def draw_experiments(plan: "Experiment", png: Path, seed: int = 0) -> None:
+    """Draws eight experiments that might happen into a file."""
+    from cicpe.experiments.predictive import prior_predictive
+
+    problem: Any = plan.problem()
+    _draw(prior_predictive(problem, seed=seed), problem, plan, png)
+
+
 def _draw(drawn: "PriorPredictive", problem: Any, plan: "Experiment", png: Path) -> None:
     from cicpe.plots.experiments import plot_curves, plot_surfaces
 

@@ -230,7 +230,7 @@ class _Form:
             mean = self.mean(self._pilot_tasks, self._pilot_queries).double()
             low, high = (float(value) for value in torch.quantile(mean, torch.tensor([0.01, 0.99]).double()))
             noise = noise_range_of(self.plan)[1]
-            typical = outward(low, high) if high - low > 1e-6 * noise else (low - noise, high + noise)
+            typical = (low, high) if high - low > 1e-6 * noise else (low - noise, high + noise)
         low, high = typical
         return typical, (low + high) / 2, (high - low) / 4
 

@@ -98,6 +98,16 @@ class SmoothExperiment(Problem):
         return plan
 
     @property
+    def shape(self) -> str:
+        """All that a model sees of the family, in words: two with the same words are the same tasks."""
+        scale = abs(_standard(self.plan)[1])
+        noise = " to ".join(f"{one / scale:.4g}" for one in noise_range_of(self.plan))
+        lengths = ", ".join(f"{low:.4g} to {high:.4g}" for low, high in length_ranges(self.plan))
+        goal = {"trough": "peak", "depth": "height"}.get(str(self.plan.goal.find), str(self.plan.goal.find))
+        level = f" at {self.level:.3g}" if goal == "crossing" else ""
+        return f"{goal}{level}, lengths {lengths} of the range, noise {noise} standard deviations"
+
+    @property
     def level(self) -> float:
         """The value that is crossed, in the model's coordinates."""
         middle, scale = _standard(self.plan)
