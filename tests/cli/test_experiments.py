@@ -3,6 +3,7 @@
 import csv
 import json
 import re
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -263,3 +264,43 @@ def test_new_by_a_conversation(run: Run, tmp_path: Path, monkeypatch: pytest.Mon
     experiment = Experiment.read(file)
     assert experiment.goal.find == {"peak": "peak", "threshold": "threshold", "formula": "km"}[name]
     experiment.problem()
+
+
+# The tutorial.
+
+
+def commands_of(page: str) -> list[tuple[list[str], str]]:
+    """Every command of a page, and what it is said to print."""
+    found = []
+    for block in re.findall(r"```console\n(.*?)```", page, flags=re.DOTALL):
+        for part in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
+            command, _, printed = part.partition("\n")
+            found.append((shlex.split(command), printed))
+    return found
+
+
+def test_every_command_of_the_tutorial_works(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("CICPE_STORE", str(tmp_path / "lab.db"))
+    text = template_path("michaelis-menten").read_text(encoding="utf-8")
+    broken = text.replace("[0.05, 20]", "[20, 0.05]").replace('"20 %"', '"twenty"')
+    Path("broken.toml").write_text(broken, encoding="utf-8")
+    commands = commands_of(TUTORIAL.read_text(encoding="utf-8"))
+    assert len(commands) >= 11
+    for words, printed in commands:
+        assert words[0] == "cicpe"
+        if words[1] == "train":
+            file = Path(words[2])
+            easier = (
+                file.read_text(encoding="utf-8").replace('"20 %"', '"100 %"').replace("at_most = 60", "at_most = 14")
+            )
+            file.write_text(easier.replace("sure = 0.9", "sure = 0.7"), encoding="utf-8")
+            words = [*words[:-2], *SHORT["answers"], "--calibration-episodes", "150"]
+        if words[1] == "check":
+            words = [*words, "--seconds", "0.2"]
+        done = run(*words[1:])
+        assert done.code == (2 if printed.startswith("error: ") else 0), (words, done)
+        shown = done.out + done.err
+        for line in printed.splitlines():
+            if "umol/min; got" not in line:  # its limits hang on the noise of the pilot
+                assert line.strip() in shown, (words, line)
