@@ -124,13 +124,12 @@ def test_units_everywhere(run: Run, models: Path, tmp_path: Path) -> None:
     assert_refused(run(*session, "400"), "rate must be from", "400")
     assert_refused(run(*session, "3", "--at", "substrat=2"), "substrat", "did you mean substrate?")
     assert_refused(run(*session, "3", "--at", "substrate=200"), "substrate must be from 0.05 mM to 20 mM")
-    assert run(*session, "2.5 umol/min").code == 0
     done = run(*session, "3.1", "--at", "substrate=1.5")
     assert "attached 3.1 umol/min at substrate 1.5 mM" in done.err
-    assert "told 2.5 umol/min at substrate" in run("session", "log", "--store", store).out
     steps = run("session", "status", "--store", store, "--json").json["history"]
-    assert steps[1]["query"] == [1.5]
-    assert steps[1]["observation"] == [3.1]
+    assert (steps[0]["query"], steps[0]["observation"]) == ([1.5], [3.1])
+    assert run("session", "correct", "1", "2.5 umol/min", "--store", store).code == 0
+    assert "corrected step 1 to 2.5 umol/min" in run("session", "log", "--store", store).out
 
 
 def test_tables_go_out_and_in(run: Run, models: Path, tmp_path: Path) -> None:
@@ -141,7 +140,7 @@ def test_tables_go_out_and_in(run: Run, models: Path, tmp_path: Path) -> None:
     assert run("session", "attach", before, "--store", store).code == 0
     table = tmp_path / "out.csv"
     assert run("session", "export", "--out", table, "--store", store).code == 0
-    rows = list(csv.DictReader(table.open(encoding="utf-8")))
+    rows = list(csv.DictReader(table.read_text(encoding="utf-8").splitlines()))
     assert [(row["dose"], row["toxicities"], row["source"]) for row in rows] == [
         ("10.0", "0/20", "attached"),
         ("60.0", "7/20", "attached"),
@@ -207,12 +206,12 @@ def test_check_names_all_faults(run: Run, tmp_path: Path) -> None:
     assert done.out == ""
     assert [line.split(" must ")[0] for line in done.err.splitlines()] == [
         "error: line 7: setting 1 range",
-        "error: line 30: goal find",
+        "error: line 29: goal find",
     ]
     assert_refused(run("train", file, "--out", tmp_path / "model"), "goal find must be one of peak, trough")
     found = run("check", file, "--json")
     assert found.code == 2
-    assert [fault["line"] for fault in found.json["faults"]] == [7, 30]
+    assert [fault["line"] for fault in found.json["faults"]] == [7, 29]
 
 
 def test_flags_of_problems_are_refused_for_experiments(run: Run) -> None:

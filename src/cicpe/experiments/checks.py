@@ -76,6 +76,8 @@ def check_setting(path: Path, one: ExperimentSetting) -> Iterator[FileFault]:
         return
     yield from _pair((*path, "range" if one.values is None else "values"), one.limits, one.scale == "log")
     low, high = one.limits
+    if not low < high:
+        return
     if one.step is not None and one.values is not None:
         yield FileFault((*path, "step"), one.step, "left out with values")
     elif one.step is not None and not one.step <= high - low:
