@@ -126,7 +126,7 @@ class Box(_Bounded):
     high: tuple[float, ...]
     norm: Norm = field(default="euclidean", repr=False)
 
-    def __init__(self, low: Sequence[float], high: Sequence[float], norm: Norm = "euclidean") -> None:
+    def __init__(self, low: Sequence[float], high: Sequence[float], *, norm: Norm = "euclidean") -> None:
         lows, highs = _bounds(low, high)
         if norm not in get_args(Norm):
             raise InvalidInput("norm", norm, " or ".join(get_args(Norm)))
@@ -213,7 +213,7 @@ def space_from_json(data: dict[str, Any]) -> Space:
     """Reads what ``Space.to_json`` wrote."""
     match data:
         case {"kind": "box", "low": low, "high": high}:
-            return Box(low, high, data.get("norm", "euclidean"))
+            return Box(low, high, norm=data.get("norm", "euclidean"))
         case {"kind": "interval", "low": low, "high": high}:
             return Interval(low, high)
         case {"kind": "sphere", "dim": dim}:

@@ -10,6 +10,7 @@ from scipy import stats
 from cicpe.experiments import Experiment, template_names, template_path
 from cicpe.experiments.parametric import ParametricExperiment
 from cicpe.experiments.predictive import prior_predictive
+from cicpe.experiments.scales import settable_query
 from cicpe.experiments.smooth import SmoothExperiment
 from cicpe.problems import Problem, make_problem, spec_of
 from cicpe.testing import check_problem
@@ -157,6 +158,20 @@ def test_one_tolerance_serves_settings_of_all_kinds() -> None:
     ]:
         answer = torch.tensor([units.answer_coordinates((temperature + off_temperature, minutes * factor))])
         assert (float(problem.answer_space.distance(answer, target)) <= epsilon) == inside
+
+
+@pytest.mark.parametrize("name", ["peak-2d", "dose-toxicity", "delay-discounting", "half-life"])
+def test_simulated_measurements_are_made_where_the_instrument_can_be_set(name: str) -> None:
+    """As a session will: what is simulated at a query is what is simulated at its settable neighbour."""
+    problem = make_problem(name)
+    query = problem.query_space.sample(500, rng())
+    found = settable_query(problem.units.settings, query)
+    for one, asked in zip(found.tolist(), query.tolist(), strict=True):
+        expected = problem.units.query_coordinates(problem.units.settable(asked))
+        assert one == pytest.approx(expected, abs=2e-5)
+    assert bool((found != query).any())
+    task = problem.sample(500, rng(1))
+    assert torch.equal(problem.observe(task, query, rng(2)), problem.observe(task, found, rng(2)))
 
 
 def test_draws_are_in_units() -> None:

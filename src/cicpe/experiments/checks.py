@@ -266,7 +266,8 @@ def unknowns(model: FormulaModel) -> list[str]:
     return [name for name, entry in model.parameters.items() if isinstance(entry, tuple | ExperimentParameter)]
 
 
-GOALS_OF = {SmoothModel: ("peak", "trough", "height", "depth", "crossing"), ThresholdModel: ("threshold",)}
+GOALS_OF = {"smooth": ("peak", "trough", "height", "depth", "crossing"), "threshold": ("threshold",)}
+"""By the kind of a model."""
 
 
 def _goal(model: Any, goal: ExperimentGoal) -> Iterator[FileFault]:
@@ -284,7 +285,7 @@ def _goal(model: Any, goal: ExperimentGoal) -> Iterator[FileFault]:
         if len(set(goal.sought)) < len(goal.sought):
             yield FileFault(path, list(goal.sought), "different things")
     else:
-        allowed = GOALS_OF[type(model)]
+        allowed = GOALS_OF[model.kind]
         if len(goal.sought) != 1 or goal.sought[0] not in allowed:
             hint = meant(goal.sought[0], allowed)
             yield FileFault(path, goal.find, f"one of {', '.join(allowed)} with model kind {model.kind}{hint}")

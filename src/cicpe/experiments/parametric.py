@@ -24,6 +24,7 @@ from cicpe.experiments.scales import (
     observation_kind,
     outward,
     readout_of,
+    settable_query,
     setting_scale,
     tolerance_share,
     tolerances,
@@ -110,7 +111,7 @@ class ParametricExperiment(Problem):
         return self.form.mean(task, query)
 
     def observe(self, task: Tensor, query: Float[Tensor, "*n query"], rng: Generator) -> Float[Tensor, "*n 1"]:
-        mean = self.mean(task, query)
+        mean = self.mean(task, settable_query(self.units.settings, query))
         if self.form.kind == "number":
             drawn = mean + self.noise(task) * torch.randn(mean.shape, generator=rng)
         elif self.form.kind == "yes/no":
@@ -138,7 +139,7 @@ class ParametricExperiment(Problem):
     def log_likelihood(
         self, task: Tensor, query: Float[Tensor, "*#n query"], observation: Float[Tensor, "*#n 1"]
     ) -> Float[Tensor, " *both"]:
-        mean, seen = self.mean(task, query), observation[..., 0]
+        mean, seen = self.mean(task, settable_query(self.units.settings, query)), observation[..., 0]
         if self.form.kind == "number":
             noise = self.noise(task)
             return -0.5 * ((seen - mean) / noise).square() - torch.log(noise) - 0.5 * math.log(2 * math.pi)
@@ -171,8 +172,8 @@ class _Form:
     def mean(self, task: Tensor, query: Tensor) -> Tensor:
         """The mean of a measurement, in its unit."""
         mean = self.curve.mean(query, self.values(task))
-        shape = torch.broadcast_shapes(task.shape[:-1], query.shape[:-1])
-        return mean if mean.shape == shape else mean.expand(shape)
+        # A formula may leave out what all tasks or all queries share: the shape is that of both together.
+        return mean + torch.zeros_like(task[..., 0]) * torch.zeros_like(query[..., 0])
 
     def target(self, task: Tensor) -> Float[Tensor, "*n answer"]:
         """What is sought, in the model's coordinates."""

@@ -1,6 +1,6 @@
 """Experiments that might happen: a few draws from what an experiment file says, in its units."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -57,7 +57,7 @@ def prior_predictive(
         In units. Settings beyond the second are held at their middle.
     """
     rng, units, space = stream(seed, "prior-predictive"), problem.units, problem.query_space
-    tasks = problem.sample(draws, rng)
+    tasks: Any = problem.sample(draws, rng)
     shown = units.settings[:2]
     count = ALONG if len(units.settings) == 1 else SIDE
     lines = [torch.linspace(0, one.extent, count) for one in shown]
@@ -83,8 +83,8 @@ def prior_predictive(
     return PriorPredictive(grid, tuple(found))
 
 
-def _means(problem: SmoothExperiment | ParametricExperiment, row: Tensor, places: Tensor) -> Tensor:
-    many = trees.select(row, torch.zeros(len(places), dtype=torch.long))
+def _means(problem: SmoothExperiment | ParametricExperiment, row: Any, places: Tensor) -> Tensor:
+    many: Any = trees.select(row, torch.zeros(len(places), dtype=torch.long))
     return problem.mean_in_units(many, places)
 
 

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
+from jaxtyping import Float
 from torch import Tensor
 
 from cicpe.experiments.checks import per_cent
@@ -28,7 +29,7 @@ class AnswerLayout(NamedTuple):
     def space(self) -> Box:
         """The box of the answers: with several coordinates, each has to be within its tolerance."""
         ends = [one.start + one.extent for one in self.scales]
-        return Box([one.start for one in self.scales], ends, "max" if len(ends) > 1 else "euclidean")
+        return Box([one.start for one in self.scales], ends, norm="max" if len(ends) > 1 else "euclidean")
 
 
 def setting_scale(one: ExperimentSetting) -> Scale:
@@ -141,6 +142,33 @@ def coordinates_of(scale: Scale, value: Tensor) -> Tensor:
     else:
         share = (value - scale.low) / (scale.high - scale.low)
     return scale.start + scale.extent * share
+
+
+def settable_query(settings: Sequence[Scale], query: Float[Tensor, "*n query"]) -> Float[Tensor, "*n query"]:
+    """Queries as the instruments can be set: simulated measurements are made there, as real ones will be.
+
+    Args:
+        settings: The scale of every coordinate.
+        query: In the model's coordinates.
+
+    Returns:
+        The same, each coordinate at the nearest step or value; unchanged where an instrument has neither.
+    """
+    if not any(one.step is not None or one.values for one in settings):
+        return query
+    return torch.stack([_settable(one, query[..., i]) for i, one in enumerate(settings)], dim=-1)
+
+
+def _settable(scale: Scale, coordinate: Tensor) -> Tensor:
+    if scale.values:
+        known = torch.tensor([scale.coordinate(value) for value in scale.values])
+        middles = (known[1:] + known[:-1]) / 2
+        return known[torch.bucketize(coordinate.contiguous(), middles)]
+    if scale.step is None:
+        return coordinate
+    steps = torch.round((values_at(scale, coordinate) - scale.low) / scale.step)
+    most = math.floor((scale.high - scale.low) / scale.step + 1e-9)
+    return coordinates_of(scale, scale.low + steps.clamp(0, most) * scale.step)
 
 
 def outward(low: float, high: float, digits: int = 2) -> Range:

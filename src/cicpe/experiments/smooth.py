@@ -25,6 +25,7 @@ from cicpe.experiments.scales import (
     noise_range_of,
     observation_kind,
     readout_of,
+    settable_query,
     setting_scale,
     tolerances,
     units_of,
@@ -79,7 +80,7 @@ class SmoothExperiment(Problem):
         object.__setattr__(self, "experiment", plan.document)
         object.__setattr__(self, "_plan", plan)
         settings, answers = _settings(plan), _answers(plan)
-        space = Box([0.0] * len(settings), [one.extent for one in settings], _norm(plan))
+        space = Box([0.0] * len(settings), [one.extent for one in settings], norm=_norm(plan))
         lies: Space = Interval(-HEIGHTS, HEIGHTS) if plan.goal.find in ("height", "depth") else space
         object.__setattr__(self, "horizon", plan.goal.at_most)
         object.__setattr__(self, "query_space", space)
@@ -136,7 +137,7 @@ class SmoothExperiment(Problem):
         return middle + scale * self.value(task, query)
 
     def observe(self, task: SmoothTask, query: Float[Tensor, "n query"], rng: Generator) -> Float[Tensor, "n 1"]:
-        value = self.value(task, query)
+        value = self.value(task, settable_query(self.units.settings, query))
         return (value + task.noise * torch.randn(value.shape, generator=rng))[..., None]
 
     def target(self, task: SmoothTask) -> Float[Tensor, "n answer"]:

@@ -100,10 +100,10 @@ class Session:
         self.units = units or Units()
         self.epsilon, self.delta, self.seed = epsilon, delta, seed
         self.query_space, self.answer_space = query_space, answer_space
-        some = isinstance(observations, int)
-        self.observations = ObservationKinds.any_number(observations) if some else observations
-        if self.units.readout is not None:
-            self.observations = ObservationKinds((kind_in_units(self.units.readout),))
+        if isinstance(observations, int):
+            observations = ObservationKinds.any_number(observations)
+        readout = self.units.readout
+        self.observations = observations if readout is None else ObservationKinds((kind_in_units(readout),))
         self.context, self.model_sha256 = tuple(map(float, context)), model_sha256
         self._agent, self._typical_queries = agent, typical_queries
         self._log: tuple[Event, ...] = ()
