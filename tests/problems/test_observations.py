@@ -19,6 +19,7 @@ from cicpe.problems.observations import (
     ObservationKinds,
     YesNo,
     find_kind,
+    is_mirrored,
     kind_from_json,
 )
 from cicpe.problems.structure import observation_kinds
@@ -127,6 +128,18 @@ def test_a_pilot_tells_the_kinds_apart() -> None:
     assert isinstance(number, Number)
     assert number.high is not None
     assert 3 < number.high < 6
+
+
+def test_values_that_a_reversed_sign_leaves_as_likely_are_noticed() -> None:
+    rng = torch.Generator().manual_seed(0)
+    normal = torch.randn(8192, generator=rng)
+    assert is_mirrored(normal)
+    assert not is_mirrored(normal + 0.2)
+    assert not is_mirrored(normal.exp() - 1)
+    found = observation_kinds(make_problem("best-arm"))
+    assert found.mirrored
+    assert ObservationKinds.from_json(found.to_json()) == found
+    assert not observation_kinds(make_problem("binary-search")).mirrored
 
 
 class Doses(Problem):

@@ -61,6 +61,7 @@ QueryOption = Annotated[
     str | None,
     typer.Option("--query", "-q", metavar="QUERY", help="The query that this is about: numbers with commas between."),
 ]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Record it though it is not a plausible value.")]
 VALUES = {"ignore_unknown_options": True}
 """A negative number is no option."""
 
@@ -155,6 +156,7 @@ def new(
             help="The stop rule. each: only where this campaign is as sure as asked; average: together, campaigns are.",
         ),
     ] = "each",
+    verify: options.Verify = 0,
     random_seed: Annotated[int, typer.Option("--seed", parser=seed, metavar="N", help="Seeds the queries.")] = 0,
     problem: options.OwnProblem = None,
     changed_problem: options.ChangedProblem = False,
@@ -183,6 +185,7 @@ def new(
             delta=delta,
             seed=random_seed,
             stop=stop,
+            verify=verify,
             context=known,
         )
         _show(commands, campaign.record, campaign.session.status(), as_json)
@@ -249,6 +252,7 @@ def tell(
         list[str] | None,
         typer.Option(metavar="NAME=VALUE", help="A setting that was really set to something else; may be repeated."),
     ] = None,
+    yes: Yes = False,
     key: Key = None,
     version: Version = None,
     place: Place = None,
@@ -257,7 +261,7 @@ def tell(
     """Record what was measured at the open query, and show the next one.
 
     A value is recorded only at the query that it answers: the one that you saw last, or the one that you name. It is
-    refused if another is open by now.
+    refused if another is open by now, or if it cannot be; one that is possible but not plausible needs --yes.
 
     \b
     Examples:
@@ -277,7 +281,7 @@ def tell(
         campaign,
         about,
         as_json,
-        lambda one, which: one.tell(_observation(one, rest), at=really, key=key, **which),
+        lambda one, which: one.tell(_observation(one, rest), at=really, confirm=yes, key=key, **which),
     )
 
 
@@ -286,12 +290,45 @@ def correct(
     step: Annotated[int, typer.Argument(parser=whole, metavar="STEP", help="Its number in the history, from 1.")],
     values: Annotated[list[str], typer.Argument(metavar="VALUE...", help="What was really measured.")],
     campaign: Name = None,
+    yes: Yes = False,
     key: Key = None,
     place: Place = None,
     as_json: options.Json = False,
 ) -> None:
     """Replace the value of an earlier step. The log keeps both; everything after is computed anew."""
-    _change(place, campaign, None, as_json, lambda one, _: one.correct(step, _observation(one, values), key=key))
+    _change(
+        place,
+        campaign,
+        None,
+        as_json,
+        lambda one, _: one.correct(step, _observation(one, values), confirm=yes, key=key),
+    )
+
+
+@session_app.command()
+def release(
+    reason: Annotated[str, typer.Argument(metavar="[REASON]", help="Why it may stop all the same.")] = "",
+    campaign: Name = None,
+    key: Key = None,
+    version: Version = None,
+    place: Place = None,
+    as_json: options.Json = False,
+) -> None:
+    """Let a campaign stop that the alarm holds, once you have looked at its data. The log keeps that, and why."""
+    about = OpenQuery(version)
+    _change(place, campaign, about, as_json, lambda one, which: one.release(reason, key=key, **which))
+
+
+@session_app.command()
+def verify(
+    queries: Annotated[int, typer.Argument(parser=whole, metavar="K", help="How many; 0 for none.")],
+    campaign: Name = None,
+    key: Key = None,
+    place: Place = None,
+    as_json: options.Json = False,
+) -> None:
+    """Ask for K redundant queries before a stop is final: they expose a prior that is wrong."""
+    _change(place, campaign, None, as_json, lambda one, _: one.ask_to_verify(queries, key=key))
 
 
 @session_app.command()
@@ -334,6 +371,7 @@ def attach(
         str | None, typer.Argument(metavar="VALUE", help="What was measured: numbers with commas between.")
     ] = None,
     campaign: Name = None,
+    yes: Yes = False,
     key: Key = None,
     place: Place = None,
     as_json: options.Json = False,
@@ -349,9 +387,9 @@ def attach(
     if value is None:
         if not query.endswith(".csv"):
             raise InvalidInput("value", None, "given: attach QUERY VALUE, or attach FILE.csv")
-        _change(place, campaign, None, as_json, lambda one, _: _attach_table(one, Path(query)))
+        _change(place, campaign, None, as_json, lambda one, _: _attach_table(one, Path(query), yes))
         return
-    _change(place, campaign, None, as_json, lambda one, _: _attach_one(one, query, value, key))
+    _change(place, campaign, None, as_json, lambda one, _: _attach_one(one, query, value, yes, key))
 
 
 @session_app.command()
@@ -515,14 +553,30 @@ def _leading_step(words: Sequence[str]) -> tuple[int | None, list[str]]:
     return (whole(before.strip()), [after]) if colon else (None, list(words))
 
 
+def _words(words: Sequence[str]) -> list[str]:
+    """What has spaces or commas between."""
+    return re.split(r"[\s,;]+", " ".join(words).strip(" ,;"))
+
+
 def _numbers(field: str, words: Sequence[str]) -> list[float]:
     """Numbers with spaces or commas between."""
     values = []
-    for word in re.split(r"[\s,;]+", " ".join(words).strip(" ,;")):
+    for word in _words(words):
         try:
             values.append(float(word))
         except ValueError:
             raise InvalidInput(field, word, "numbers, such as 0.5 -1") from None
+    return values
+
+
+def _observed(words: Sequence[str]) -> list[float | str]:
+    """Numbers, and words such as yes and no: the campaign knows which of them mean something."""
+    values: list[float | str] = []
+    for word in _words(words):
+        try:
+            values.append(float(word))
+        except ValueError:
+            values.append(word)
     return values
 
 
@@ -544,20 +598,20 @@ def _context(pairs: Sequence[str], field: str = "context") -> dict[str, Any]:
     return values
 
 
-def _observation(campaign: "Campaign", words: Sequence[str]) -> "list[float] | str":
-    """What was measured, as the campaign's units want it: text that they read, or numbers."""
-    return " ".join(words) if campaign.session.units.readout is not None else _numbers("observation", words)
+def _observation(campaign: "Campaign", words: Sequence[str]) -> list[float | str] | str:
+    """What was measured, as the campaign's units want it: text that they read, or numbers and words."""
+    return " ".join(words).strip() if campaign.session.units.readout is not None else _observed(words)
 
 
-def _attach_one(campaign: "Campaign", query: str, value: str, key: str | None) -> None:
+def _attach_one(campaign: "Campaign", query: str, value: str, confirm: bool, key: str | None) -> None:
     where = _context(re.split(r"\s*[,;]\s*", query), "query") if "=" in query else _numbers("query", [query])
-    campaign.attach(where, _observation(campaign, [value]), key=key)
+    campaign.attach(where, _observation(campaign, [value]), confirm=confirm, key=key)
 
 
-def _attach_table(campaign: "Campaign", file: Path) -> None:
+def _attach_table(campaign: "Campaign", file: Path, confirm: bool) -> None:
     from cicpe.sessions.tables import read_table
 
-    count = campaign.attach_all(read_table(file, campaign.session))
+    count = campaign.attach_all(read_table(file, campaign.session), confirm=confirm)
     note(f"{campaign.record.name}: attached {count} measurements of {file}")
 
 

@@ -113,24 +113,27 @@ class Model:
         *,
         seed: int = 0,
         stop: str = "each",
+        verify: int = 0,
         **context: float,
     ) -> Session:
-        """A live campaign. Context, such as ``noise=0.05``, is given by name; see ``context_names``.
+        """A live campaign.
 
         Args:
-            epsilon: How far off an answer may be; what the experiment file says where not given.
+            epsilon: How far off the answer may be; what the experiment file says where not given.
             delta: How often it may be farther off; likewise.
             seed: Seeds the queries.
             stop: The stop rule.
-            context: What is known beforehand.
+            verify: Redundant queries that are made before a stop is final, so that the alarm can tell a wrong prior.
+            context: What is known beforehand, by name, such as ``noise=0.05``; see ``context_names``.
 
         Returns:
-            A session, which speaks in the units of the experiment where the model has any.
+            A session with an empty log, or with the wish to verify in it. It speaks in the units of the experiment
+            where the model has any.
         """
         epsilon, delta = self.promise(epsilon, delta)
         agent = self.agent(epsilon, delta, stop)
         values = self._context(context)
-        return Session(
+        session = Session(
             agent,
             self.belief.query_space,
             self.observations,
@@ -143,6 +146,9 @@ class Model:
             model_sha256=self.fingerprint,
             units=self.description.units,
         )
+        if verify:
+            session.ask_to_verify(verify)
+        return session
 
     def promise(self, epsilon: float | None = None, delta: float | None = None) -> tuple[float, float]:
         """Epsilon and delta as given, and where not, as the model's experiment says."""

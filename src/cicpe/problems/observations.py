@@ -28,6 +28,8 @@ MARGIN = 0.25
 """How far plausible limits lie beyond what the pilot saw, as a share of the range that it saw."""
 LARGEST = float(torch.finfo(torch.float32).max)
 """Networks compute in single precision; a larger observation would be infinite to them."""
+UNEVEN = 0.04
+"""How far the shares of values and of their negatives may be apart; two samples of 8,192 differ by 0.02 by chance."""
 SAME = 1e-5
 """How far, relative to their distance, a value may be from one of a list and still mean it."""
 
@@ -252,6 +254,9 @@ class Count(_Limited):
 class Number(_Limited):
     """Any finite number; plausible from ``low`` to ``high``."""
 
+    mirrored: bool = False
+    """Whether the prior has the same values with their sign reversed (found by the pilot): no alarm can see a reversed
+    sign then, and whoever reads the answer is told so."""
     name: ClassVar[str] = "number"
 
     @property
@@ -299,6 +304,15 @@ def find_kind(entry: Float[Tensor, " n"]) -> ObservationKind:
     return (Count() if whole else Number()).within(low, high)
 
 
+def is_mirrored(entry: Float[Tensor, " n"]) -> bool:
+    """Whether values have about the same distribution as their negatives: no gap of their shares above ``UNEVEN``."""
+    values = entry.sort().values
+    places = torch.cat([values, -values])
+    below = torch.searchsorted(values, places, right=True).double()
+    mirrored_below = len(values) - torch.searchsorted(values, -places).double()
+    return float((below - mirrored_below).abs().max()) <= UNEVEN * len(values)
+
+
 @final
 @dataclass(frozen=True)
 class ObservationKinds:
@@ -329,6 +343,11 @@ class ObservationKinds:
                 raise Implausible(field, value, doubt + where)
             numbers.append(number)
         return tuple(numbers)
+
+    @property
+    def mirrored(self) -> bool:
+        """Whether a reversed sign of some entry could not be told from the prior."""
+        return any(isinstance(kind, Number) and kind.mirrored for kind in self.kinds)
 
     @property
     def words(self) -> tuple[str, ...]:

@@ -1,6 +1,7 @@
 """What can be seen of a problem by asking it a few questions: the facts that default choices rest on."""
 
 import time
+from dataclasses import replace
 from typing import NamedTuple
 
 import torch
@@ -8,7 +9,7 @@ from torch import Generator, Tensor
 
 from cicpe.errors import InvalidInput, ProblemError
 from cicpe.problems.base import Problem, TaskBatch
-from cicpe.problems.observations import ObservationKind, ObservationKinds, find_kind
+from cicpe.problems.observations import Number, ObservationKind, ObservationKinds, find_kind, is_mirrored
 
 TASKS = 64
 QUERIES = 96
@@ -118,14 +119,15 @@ def declared_kinds(problem: Problem, entries: int) -> tuple[ObservationKind | No
 def _settled(problem: Problem, kind: ObservationKind | None, entry: Tensor) -> ObservationKind:
     """The declared kind of an entry with its limits, or the one that was found."""
     if kind is None:
-        return find_kind(entry)
+        kind = find_kind(entry)
     for value in (float(entry.min()), float(entry.max()), *entry[:256].tolist()):
         try:
             kind.read(value)
         except ValueError:
             name = type(problem).__name__
             raise ProblemError(f"{name}.observe returned {value:g}; {name}.observation says {kind.allowed}") from None
-    return kind.within(float(entry.min()), float(entry.max()))
+    settled = kind.within(float(entry.min()), float(entry.max()))
+    return replace(settled, mirrored=is_mirrored(entry)) if isinstance(settled, Number) else settled
 
 
 def seconds_per_observation(tasks: TaskBatch, n: int = 8) -> float:

@@ -21,6 +21,8 @@ from cicpe.errors import SessionError
 from cicpe.sessions.texts import check_reason
 from cicpe.units import Units
 
+MOST_VERIFICATIONS = 100
+"""Redundant queries that can be asked for."""
 Point = Annotated[tuple[float, ...], Field(min_length=1)]
 """Finite numbers, one a coordinate. Single-precision numbers survive the way through JSON exactly."""
 
@@ -88,7 +90,23 @@ class Undone(_Event):
     """Where in the log that entry is, counted from 0."""
 
 
-Event = Told | Attached | Corrected | Skipped | Undone
+@final
+class Verifying(_Event):
+    """From now on, a stop is final only after so many redundant queries."""
+
+    kind: Literal["verifying"] = "verifying"
+    queries: int = Field(ge=0, le=MOST_VERIFICATIONS)
+
+
+@final
+class Released(_Event):
+    """The alarm held the stop, and someone has looked and lets the campaign stop all the same."""
+
+    kind: Literal["released"] = "released"
+    reason: Annotated[str, AfterValidator(check_reason)] = ""
+
+
+Event = Told | Attached | Corrected | Skipped | Undone | Verifying | Released
 
 _READER: TypeAdapter[Event] = TypeAdapter(Annotated[Event, Field(discriminator="kind")])
 
@@ -131,6 +149,10 @@ def in_words(event: Event, units: Units | None = None) -> str:
             return f"skipped {_place(event.query, units)}" + (f": {event.reason}" if event.reason else "")
         case Undone():
             return f"undid entry {event.position}"
+        case Verifying():
+            return f"asked for {event.queries} redundant queries before a stop"
+        case Released():
+            return "released the stop" + (f": {event.reason}" if event.reason else "")
 
 
 def _place(query: Sequence[float], units: Units | None) -> str:

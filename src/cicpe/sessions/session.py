@@ -23,7 +23,18 @@ from cicpe.agents.base import Agent, Proposal
 from cicpe.errors import Implausible, InvalidInput, SessionError
 from cicpe.plates import only_query
 from cicpe.problems.observations import Category, Count, Number, ObservationKind, ObservationKinds, YesNo
-from cicpe.sessions.events import Attached, Corrected, Event, Skipped, Told, Undone, in_force
+from cicpe.sessions.events import (
+    MOST_VERIFICATIONS,
+    Attached,
+    Corrected,
+    Event,
+    Released,
+    Skipped,
+    Told,
+    Undone,
+    Verifying,
+    in_force,
+)
 from cicpe.sessions.skipping import elsewhere
 from cicpe.sessions.status import Reason, Skip, Status, StatusStep
 from cicpe.sessions.texts import check_text
@@ -40,6 +51,13 @@ ALARMS = {
     "measurements, their units and the noise.",
 }
 """What the alarm adds to a reason."""
+MIRRORED = " A reversed sign would not be noticed: make sure that a larger value means more."
+"""What a stop adds where the prior has every value with either sign."""
+HELD = (
+    "But it does not stop before you have looked at this: correct a slip, go on measuring, or release the stop "
+    "knowingly (session.release(), cicpe session release)."
+)
+"""Why a session goes on whose stop rule is met."""
 
 
 class BeliefSummary(NamedTuple):
@@ -53,6 +71,12 @@ class BeliefSummary(NamedTuple):
 class _Derived(NamedTuple):
     """All that follows from a log."""
 
+    agent: Agent
+    """Who decides: with the redundant queries that were asked for."""
+    verify: int
+    """How many those are."""
+    released: bool
+    """Whether someone has let it stop although the alarm says no."""
     positions: tuple[int, ...]
     """Entries of the log that are in force."""
     steps: tuple[StatusStep, ...]
@@ -107,8 +131,7 @@ class Session:
         self.context, self.model_sha256 = tuple(map(float, context)), model_sha256
         self._agent, self._typical_queries = agent, typical_queries
         self._log: tuple[Event, ...] = ()
-        start = agent.begin(torch.tensor([list(context)], dtype=torch.float32))
-        self._start = self._now = _Derived((), (), (), start, self._propose(start, 0, ()))
+        self._start = self._now = self._begun(0)
 
     # What it says.
 
@@ -140,12 +163,32 @@ class Session:
     @property
     def stopped(self) -> bool:
         """Whether the session has ended, by the agent's choice or at the horizon."""
-        return self.truncated or bool(self._now.proposal.stop[0])
+        return self.truncated or self._may_stop
 
     @property
     def truncated(self) -> bool:
-        """Whether it ended at the horizon, short of the confidence that was asked for."""
-        return len(self.history) >= self._agent.horizon and not bool(self._now.proposal.stop[0])
+        """Whether it ended at the horizon, short of the confidence that was asked for or held by the alarm."""
+        return len(self.history) >= self._agent.horizon and not self._may_stop
+
+    @property
+    def held(self) -> bool:
+        """Whether the stop rule is met, but the alarm holds the stop: not before someone has looked at this."""
+        return bool(self._now.proposal.stop[0]) and self.in_prior == "no" and not self._now.released
+
+    @property
+    def verify(self) -> int:
+        """How many redundant queries are made before a stop is final."""
+        return self._now.verify
+
+    @property
+    def verifying(self) -> bool:
+        """Whether the open query is a redundant one, which is to expose a wrong prior."""
+        verifies = self._now.proposal.verifies
+        return verifies is not None and bool(verifies[0]) and not self.stopped
+
+    @property
+    def _may_stop(self) -> bool:
+        return bool(self._now.proposal.stop[0]) and not self.held
 
     @property
     def recommendation(self) -> np.ndarray:
@@ -160,7 +203,7 @@ class Session:
     @property
     def p_value(self) -> float | None:
         """How likely a history of the prior is to look as odd at any time; None without an alarm."""
-        found = self._agent.p_value(self._now.state)
+        found = self._now.agent.p_value(self._now.state)
         return None if found is None else float(found[0])
 
     @property
@@ -238,8 +281,14 @@ class Session:
         within = self.units.tolerance_words(self.epsilon)
         found = f"a confidence of {self.confidence:.3f} that the answer is within {within}"
         rule = f"The stop rule for delta {self.delta:g} is"
+        if self.held and not self.truncated:
+            return Reason("held", f"{rule} met: {found}. {HELD}{self._remarks()}")
+        if self.verifying:
+            return Reason("verifying", f"{rule} met: {found}. The open query is to check the prior.{self._remarks()}")
         if not self.stopped:
             return Reason("unsure", f"{rule} not met yet: {found}.{self._remarks()}")
+        if self.held:
+            return Reason("horizon", f"It made as many queries as the model can take. {HELD}{self._remarks()}")
         if self.truncated:
             made = f"It made {self._agent.horizon} queries, as many as the model can take."
             return Reason("horizon", f"{made} {rule} not met: {found}.{self._remarks()}")
@@ -248,7 +297,8 @@ class Session:
     def _remarks(self) -> str:
         said = [f"{n} {what}" for what, n in self._counts().items() if n]
         noted = f" Of note: {', '.join(said)}." if said else ""
-        return noted + ALARMS.get(self.in_prior, "")
+        unseen = MIRRORED if self.stopped and self.observations.mirrored else ""
+        return noted + ALARMS.get(self.in_prior, "") + unseen
 
     def _counts(self) -> dict[str, int]:
         """What a reader of the result should know of its data: how much of it is not as asked and first told."""
@@ -273,6 +323,10 @@ class Session:
             confidence=self.confidence,
             p_value=self.p_value,
             in_prior=self.in_prior,
+            held=self.held,
+            released=self._now.released,
+            verify=self.verify,
+            verifying=self.verifying,
             recommendation=tuple(self.recommendation.tolist()),
             std=tuple(self.std.tolist()),
             credible_region=tuple((low, high) for low, high in self.credible_region.tolist()),
@@ -284,11 +338,11 @@ class Session:
 
     def trace(self) -> list[BeliefSummary]:
         """What it believes before the first step and after each, by the history as it is known now."""
-        state, beliefs = self._start.state, []
+        then, beliefs = self._start, []
         for made in range(len(self.history) + 1):
             if made:
-                state = self._observed(state, self.history[made - 1 : made])
-            beliefs.append(self._summary(self._agent.propose(state, self._rng(made))))
+                then = then._replace(state=self._observed(then, self.history[made - 1 : made]))
+            beliefs.append(self._summary(self._agent.propose(then.state, self._rng(made))))
         return beliefs
 
     def export(self) -> dict[str, Any]:
@@ -389,6 +443,24 @@ class Session:
         self._check_open("there is no open query to skip")
         return Skipped(query=self._open_place, reason=check_text("reason", reason))
 
+    def released(self, reason: str = "") -> Released:
+        """The event of releasing, not yet taken."""
+        if not self.held:
+            raise SessionError("nothing holds this session: there is no stop to release")
+        return Released(reason=check_text("reason", reason))
+
+    def verifies(self, queries: SupportsIndex) -> Verifying:
+        """The event of asking for redundant queries, not yet taken."""
+        allowed = f"a whole number from 0 to {MOST_VERIFICATIONS}"
+        try:
+            number = operator.index(queries)
+        except TypeError:
+            raise InvalidInput("verify", queries, allowed) from None
+        if not 0 <= number <= MOST_VERIFICATIONS:
+            raise InvalidInput("verify", queries, allowed)
+        self._agent.verified(number)  # refuses where there is no alarm
+        return Verifying(queries=number)
+
     def undone(self) -> Undone:
         """The event of undoing, not yet taken."""
         if not self._now.positions:
@@ -420,6 +492,14 @@ class Session:
     def skip(self, reason: str = "") -> None:
         """The open query cannot be made: another is asked for, here and from now on away from this one."""
         self.take(self.skipped(reason))
+
+    def release(self, reason: str = "") -> None:
+        """Lets the session stop although the alarm says that this is not the prior; the log keeps that, and why."""
+        self.take(self.released(reason))
+
+    def ask_to_verify(self, queries: SupportsIndex) -> None:
+        """From now on a stop is final only after so many redundant queries, by which the alarm decides."""
+        self.take(self.verifies(queries))
 
     def undo(self) -> None:
         """Takes back the last change that still counts. The session is then exactly as it was before that."""
@@ -477,35 +557,46 @@ class Session:
         steps, skips = _fold([log[position] for position in positions])
         if len(steps) > self._agent.horizon:
             raise SessionError(f"the model can take {self._agent.horizon} observations, and has them")
+        entries_in_force = [log[position] for position in positions]
+        verify = next((event.queries for event in reversed(entries_in_force) if isinstance(event, Verifying)), 0)
         known = self._now
         added = positions[len(known.positions) :]
         grown = positions[: len(known.positions)] == known.positions
-        if not grown or any(isinstance(log[position], Corrected) for position in added):
-            known = self._start  # the past is another
-        state = self._observed(known.state, steps[len(known.steps) :])
-        proposal = self._propose(state, len(positions), skips)
+        if verify != known.verify:
+            known = self._begun(verify)
+        elif not grown or any(isinstance(log[position], Corrected) for position in added):
+            known = self._begun(verify) if verify else self._start  # the past is another
+        state = self._observed(known, steps[len(known.steps) :])
+        proposal = self._propose(known.agent, state, len(positions), skips)
         # An observation far beyond any in training can overflow the network: better refused than believed.
         if not all(bool(part.isfinite().all()) for part in proposal if isinstance(part, Tensor)):
             values = getattr(events[-1], "observation", None)
             raise InvalidInput("observation", values, "of a size that the model was trained for")
-        return _Derived(positions, steps, skips, state, proposal)
+        released = any(isinstance(event, Released) for event in entries_in_force)
+        return _Derived(known.agent, verify, released, positions, steps, skips, state, proposal)
 
-    def _observed(self, state: Any, steps: Sequence[StatusStep]) -> Any:
+    def _begun(self, verify: int) -> _Derived:
+        """Before anything has happened."""
+        agent = self._agent.verified(verify)
+        state = agent.begin(torch.tensor([list(self.context)], dtype=torch.float32))
+        return _Derived(agent, verify, False, (), (), (), state, self._propose(agent, state, 0, ()))
+
+    def _observed(self, known: _Derived, steps: Sequence[StatusStep]) -> Any:
         if not steps:
-            return state
+            return known.state
         units = self.units
         plate = torch.tensor([[units.query_coordinates(step.query) for step in steps]], dtype=torch.float32)
         seen = torch.tensor([[units.observation_coordinates(step.observation) for step in steps]], dtype=torch.float32)
-        return self._agent.observe(state, plate, seen)
+        return known.agent.observe(known.state, plate, seen)
 
     def _rng(self, position: int) -> Generator:
         # A generator of its own for every position: the next query depends on the log, not on how it was reached.
         # Counted over the entries in force, so that undoing gives back the very query that was open before.
         return torch.Generator().manual_seed((self.seed * 1_000_003 + position) % 2**63)
 
-    def _propose(self, state: Any, position: int, skips: Sequence[Skip]) -> Proposal:
+    def _propose(self, agent: Agent, state: Any, position: int, skips: Sequence[Skip]) -> Proposal:
         rng = self._rng(position)
-        proposal = self._agent.propose(state, rng)
+        proposal = agent.propose(state, rng)
         if skips:
             avoid = self.query_space.to_unit(torch.stack([self._coordinates(skip.query) for skip in skips]))
             query = elsewhere(self.query_space, only_query(proposal.query), avoid, rng)

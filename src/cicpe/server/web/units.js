@@ -1,6 +1,6 @@
 // What coordinates mean to whoever measures: names, units, yes and no. Without units, the coordinates themselves.
 
-import { figure, point, typedNumber } from "./dom.js";
+import { figure, point, typedNumber, typedValue } from "./dom.js";
 
 const withUnit = (text, unit) => (unit ? `${text} ${unit}` : text);
 
@@ -22,8 +22,15 @@ export const queryWords = (units, query) =>
 export const answerWords = (units, answer) =>
   units?.answers?.length ? answer.map((value, i) => `${answerName(units, i)} ${answerValue(units, i, value)}`).join(", ") : point(answer);
 
+/** Reads what a person typed for a measurement: a number, or words that the server knows; null where there is nothing. */
+export function measurementReader(units) {
+  if (!units?.readout) return typedValue;
+  return (text) => (Number.isFinite(typedNumber(text)) ? typedNumber(text) : text.trim() || null);
+}
+
 /** What was measured. */
 export function observationWords(units, observation) {
+  if (observation.some((value) => typeof value === "string")) return observation.join(", ");
   const readout = units?.readout;
   if (!readout) return point(observation);
   if (readout.kind === "yes/no") return observation[0] ? "yes" : "no";
@@ -37,19 +44,6 @@ export function measurementLabels(units, count) {
   if (!readout) return count === 1 ? ["Measurement"] : Array.from({ length: count }, (_, i) => `y${i + 1}`);
   const how = readout.kind === "yes/no" ? "yes or no" : readout.kind === "count" ? (readout.of ? `of ${readout.of}` : "a count") : readout.unit;
   return [how ? `${readout.name} (${how})` : readout.name];
-}
-
-/** Reads what a person typed for a measurement as a number; NaN where it is none. */
-export function measurementReader(units) {
-  const readout = units?.readout;
-  return (text) => {
-    const plain = text.trim().toLowerCase();
-    if (readout?.kind === "yes/no") return ["yes", "y"].includes(plain) ? 1 : ["no", "n"].includes(plain) ? 0 : NaN;
-    const counted = readout?.of ? plain.match(/^(\d+)\s*(?:\/|of)\s*(\d+)$/) : null;
-    if (counted) return Number(counted[2]) === readout.of ? Number(counted[1]) : NaN;
-    const unit = readout?.unit;
-    return typedNumber(unit && text.trim().endsWith(unit) ? text.trim().slice(0, -unit.length) : text);
-  };
 }
 
 /** How far off an answer may be, in words. */
