@@ -303,3 +303,14 @@ def test_every_command_of_the_tutorial_works(run: Run, tmp_path: Path, monkeypat
         for line in printed.splitlines():
             if "umol/min; got" not in line:  # its limits hang on the noise of the pilot
                 assert line.strip() in shown, (words, line)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", EASY)
+def test_five_minutes_are_enough_for_a_template(run: Run, tmp_path: Path, name: str) -> None:
+    """The files as they are, on one quiet core: as sure as asked on 2,000 fresh tasks, but for chance (1 in 1,000)."""
+    out = tmp_path / "model"
+    assert run("train", name, "--out", out, "--minutes", 5).code == 0
+    found = run("evaluate", out, "--stop", "each", "--episodes", 2000, "--json").json
+    sure = Experiment.read(name).goal.sure
+    assert found["accuracy"] >= sure - 3.1 * (sure * (1 - sure) / 2000) ** 0.5
