@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 
+from cicpe.errors import InvalidInput
 from cicpe.experiments import Experiment, template_names, template_path
 from cicpe.problems import Problem
 from cicpe.problems.base import TaskBatch
@@ -170,6 +171,40 @@ def test_a_table_is_taken_whole_or_not_at_all(
     file.write_text(content, encoding="utf-8")
     assert_refused(run("session", "attach", file, "--store", store), *words)
     assert run("session", "status", "--store", store, "--json").json["history"] == []
+
+
+def test_a_study_in_units(run: Run, models: Path) -> None:
+    """The sampler needs nothing but the model: settings, units and tolerances are in it."""
+    import optuna
+
+    import cicpe
+    from cicpe.integrations.optuna import RESULT, CicpeSampler
+
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    model = cicpe.load(trained(run, models, "peak-1d"))
+    study = optuna.create_study(direction="maximize", sampler=CicpeSampler(model))
+    study.optimize(lambda trial: 90 - 0.03 * (trial.suggest_float("x", 0, 100) - 60) ** 2, n_trials=14)
+    found = study.user_attrs[RESULT]
+    assert set(found["recommendation"]) == {"x"}
+    assert 40 <= found["recommendation"]["x"] <= 80
+    assert found["credible_region"]["x"][0] <= found["recommendation"]["x"] <= found["credible_region"]["x"][1]
+    wrong = optuna.create_study(direction="minimize", sampler=CicpeSampler(model))
+    with pytest.raises(InvalidInput, match="direction must be maximize"):
+        wrong.optimize(lambda trial: trial.suggest_float("x", 0, 100), n_trials=1)
+
+
+def test_a_model_serves_another_range_of_the_same_shape(run: Run, models: Path, tmp_path: Path) -> None:
+    out, file, mine = trained(run, models, "peak-1d"), easy_file("peak-1d", tmp_path), tmp_path / "mine"
+    text = file.read_text(encoding="utf-8")
+    own = text.replace('name = "x"\nrange = [0, 100]', 'name = "angle"\nunit = "deg"\nrange = [-90, 90]')
+    own = own.replace("within = 20", "within = 36").replace("typical = [0, 100]", "typical = [0, 1]")
+    file.write_text(own.replace("noise = 1", "noise = 0.01"), encoding="utf-8")
+    assert run("zoo", "use", out, file, "--out", mine).code == 0
+    begun = run("session", "new", mine, "--store", tmp_path / "lab.db")
+    assert "measure at  angle " in begun.out
+    assert " deg" in begun.out
+    file.write_text(own, encoding="utf-8")  # the noise is now as large as the signal
+    assert_refused(run("zoo", "use", out, file, "--out", tmp_path / "other"), "experiment must be a smooth function")
 
 
 # Before training.

@@ -21,7 +21,6 @@ from cicpe.experiments.scales import (
     coordinates_of,
     is_relative,
     noise_range_of,
-    observation_kind,
     outward,
     readout_of,
     settable_query,
@@ -33,6 +32,7 @@ from cicpe.experiments.scales import (
 )
 from cicpe.experiments.schema import ExperimentParameter, FormulaModel, Range, ThresholdModel
 from cicpe.problems.base import Problem
+from cicpe.problems.observations import kind_of_readout
 from cicpe.spaces import Box
 from cicpe.units import Scale
 
@@ -87,7 +87,7 @@ class ParametricExperiment(Problem):
         object.__setattr__(self, "default_epsilon", (answers.epsilon, answers.epsilon))
         readout = readout_of(plan, *self.form.standard)
         object.__setattr__(self, "units", units_of(plan, settings, readout, answers))
-        object.__setattr__(self, "observation", observation_kind(readout))
+        object.__setattr__(self, "observation", kind_of_readout(readout, readout.origin, readout.scale))
 
     @property
     def form(self) -> "_Form":

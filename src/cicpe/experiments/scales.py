@@ -11,7 +11,6 @@ from torch import Tensor
 from cicpe.experiments.checks import per_cent
 from cicpe.experiments.experiment import Experiment
 from cicpe.experiments.schema import ExperimentSetting, Range
-from cicpe.problems.observations import Category, Count, Number, ObservationKind, YesNo
 from cicpe.spaces import Box
 from cicpe.units import Readout, Scale, Units
 
@@ -102,17 +101,6 @@ def readout_of(experiment: Experiment, typical: Range | None, origin: float, sca
     return Readout(
         name=one.name, unit=one.unit, kind=one.kind, low=low, high=high, of=one.of, origin=origin, scale=scale
     )
-
-
-def observation_kind(readout: Readout) -> ObservationKind:
-    """What a simulator of the measurement returns, in the model's coordinates."""
-    if readout.kind == "yes/no":
-        return YesNo()
-    if readout.of is not None:
-        return Category(readout.of + 1)
-    if readout.kind == "count":
-        return Count(readout.low, readout.high)
-    return Number(*sorted((end - readout.origin) / readout.scale for end in (readout.low, readout.high)))
 
 
 def units_of(experiment: Experiment, settings: Sequence[Scale], readout: Readout, answers: AnswerLayout) -> Units:

@@ -23,7 +23,6 @@ from cicpe.experiments.scales import (
     AnswerLayout,
     answer_layout,
     noise_range_of,
-    observation_kind,
     readout_of,
     settable_query,
     setting_scale,
@@ -33,6 +32,7 @@ from cicpe.experiments.scales import (
 from cicpe.experiments.schema import Range, SmoothModel
 from cicpe.problems.base import Problem
 from cicpe.problems.context import sample_noise
+from cicpe.problems.observations import kind_of_readout
 from cicpe.spaces import Box, Interval, Space
 from cicpe.units import Scale
 
@@ -89,7 +89,7 @@ class SmoothExperiment(Problem):
         middle, scale = _standard(plan)
         readout = readout_of(plan, plan.measurement.typical, middle, scale)
         object.__setattr__(self, "units", units_of(plan, settings, readout, answers))
-        object.__setattr__(self, "observation", observation_kind(readout))
+        object.__setattr__(self, "observation", kind_of_readout(readout, readout.origin, readout.scale))
         self._check_crossings()
 
     @property

@@ -22,7 +22,7 @@ from cicpe.agents.alarm import InPrior, in_prior
 from cicpe.agents.base import Agent, Proposal
 from cicpe.errors import Implausible, InvalidInput, SessionError
 from cicpe.plates import only_query
-from cicpe.problems.observations import Category, Count, Number, ObservationKind, ObservationKinds, YesNo
+from cicpe.problems.observations import ObservationKinds, kind_of_readout
 from cicpe.sessions.events import (
     MOST_VERIFICATIONS,
     Attached,
@@ -40,7 +40,7 @@ from cicpe.sessions.status import Reason, Skip, Status, StatusStep
 from cicpe.sessions.texts import check_text
 from cicpe.sessions.values import Observed, Values, entries, numbers
 from cicpe.spaces import Box, Interval, Space, Sphere
-from cicpe.units import Readout, Units
+from cicpe.units import Units
 
 FORMAT = "cicpe-session-1"
 SAME_PLACE = 1e-3
@@ -127,7 +127,7 @@ class Session:
         if isinstance(observations, int):
             observations = ObservationKinds.any_number(observations)
         readout = self.units.readout
-        self.observations = observations if readout is None else ObservationKinds((kind_in_units(readout),))
+        self.observations = observations if readout is None else ObservationKinds((kind_of_readout(readout),))
         self.context, self.model_sha256 = tuple(map(float, context)), model_sha256
         self._agent, self._typical_queries = agent, typical_queries
         self._log: tuple[Event, ...] = ()
@@ -605,15 +605,6 @@ class Session:
             return proposal
         place = self._coordinates(self.units.settable(only_query(proposal.query)[0].tolist()))
         return proposal._replace(query=place[None, None])
-
-
-def kind_in_units(readout: Readout) -> ObservationKind:
-    """What a measurement can be, as whoever measures says it."""
-    if readout.kind == "yes/no":
-        return YesNo()
-    if readout.of is not None:
-        return Category(readout.of + 1)
-    return (Count if readout.kind == "count" else Number)(readout.low, readout.high)
 
 
 def _limits_of(space: Space | None) -> np.ndarray | None:
