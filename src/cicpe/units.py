@@ -69,7 +69,8 @@ class Scale(Config):
     def rounded(self, value: float) -> float:
         """A quantity with no more digits than its range asks for."""
         if self.log:
-            return float(f"{value:.3g}") if math.log10(self.high / self.low) > 1 else float(f"{value:.4g}")
+            figures = max(3, math.ceil(-math.log10(abs(math.log(self.high / self.low)) / FINE)))
+            return float(f"{value:.{figures}g}")
         digits = math.ceil(-math.log10(abs(self.high - self.low) / FINE))
         return float(f"{round(value, digits):.12g}")
 

@@ -239,7 +239,7 @@ def mutated(document: Any, rng: random.Random) -> Any:
                 del place[key]
             elif action < 0.85 and isinstance(place, dict):
                 place["".join(rng.choices(string.printable, k=5))] = place.pop(key)
-            elif isinstance(inside, float | int) and not isinstance(inside, bool):
+            elif isinstance(inside, float | int) and not isinstance(inside, bool) and abs(inside) < 1e300:
                 place[key] = inside * rng.choice([-1, 0, 1e-9, 1e9, 1.5])
             break
     return document
