@@ -1,6 +1,7 @@
 """The problems of experiments: what they promise, and that their curves are the ones that the files say."""
 
 import math
+import pickle
 
 import numpy as np
 import pytest
@@ -29,6 +30,15 @@ def test_every_template_is_a_problem(name: str) -> None:
     again = spec_of(problem)
     assert again.is_registered
     assert again.make().query_space == problem.query_space, "it is made again from data alone"
+
+
+@pytest.mark.parametrize("name", ["peak-1d", "michaelis-menten", "dose-toxicity"])
+def test_problems_can_be_sent_to_other_processes(name: str) -> None:
+    problem = make_problem(name)
+    sent = pickle.loads(pickle.dumps(problem))
+    query = problem.query_space.sample(4, rng(1))
+    seen = [one.observe(one.sample(4, rng()), query, rng(2)) for one in (problem, sent)]
+    assert torch.equal(*seen)
 
 
 def parametric(name: str) -> ParametricExperiment:

@@ -89,6 +89,10 @@ class ParametricExperiment(Problem):
         object.__setattr__(self, "units", units_of(plan, settings, readout, answers))
         object.__setattr__(self, "observation", kind_of_readout(readout, readout.origin, readout.scale))
 
+    def __reduce__(self) -> tuple[type["ParametricExperiment"], tuple[Any]]:
+        """Made again from its file where it is unpickled: a curve is a function, which cannot be sent."""
+        return type(self), (self.experiment,)
+
     @property
     def form(self) -> "_Form":
         """The experiment as it is computed."""
