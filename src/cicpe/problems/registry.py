@@ -107,9 +107,11 @@ def _among_its_neighbours(path: Path) -> Iterator[None]:
 
 def is_experiment(name: str) -> bool:
     """Whether a name is that of an experiment file, or of a template for one."""
+    if name.endswith(EXPERIMENT):
+        return True
     if name in FAMILIES or ":" in name:  # then the package of experiments need not be imported
         return False
-    return name.endswith(EXPERIMENT) or name in _experiments().template_names()
+    return name in _experiments().template_names()
 
 
 def _experiments() -> Any:
