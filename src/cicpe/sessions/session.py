@@ -20,7 +20,7 @@ from torch import Generator, Tensor
 from cicpe._version import __version__
 from cicpe.agents.alarm import InPrior, in_prior
 from cicpe.agents.base import Agent, Proposal
-from cicpe.errors import Implausible, InvalidInput, SessionError
+from cicpe.errors import Implausible, InvalidInput, ModelError, SessionError
 from cicpe.plates import only_query
 from cicpe.problems.observations import ObservationKinds, kind_of_readout
 from cicpe.sessions.events import (
@@ -380,7 +380,12 @@ class Session:
         if place != self._open_place:
             return self.attached(place, observation, confirm)
         values, confirmed = self.read_observation(observation, confirm)
-        return Told(query=self._open_place, observation=values, confirmed=confirmed)
+        others = [step.observation for step in self.history if not self.is_open(step.query)]
+        slip = self.observations.slip(values, others, list(place))
+        if slip is not None and not confirm:
+            readout = self.units.readout
+            raise Implausible("observation" if readout is None else readout.name, observation, slip)
+        return Told(query=place, observation=values, confirmed=confirmed or slip is not None)
 
     def really_set(self, at: Mapping[str, float]) -> tuple[float, ...]:
         """The open query with some of its settings replaced."""
@@ -569,7 +574,7 @@ class Session:
         state = self._observed(known, steps[len(known.steps) :])
         proposal = self._propose(known.agent, state, len(positions), skips)
         # An observation far beyond any in training can overflow the network: better refused than believed.
-        if not all(bool(part.isfinite().all()) for part in proposal if isinstance(part, Tensor)):
+        if not proposal.is_finite:
             values = getattr(events[-1], "observation", None)
             raise InvalidInput("observation", values, "of a size that the model was trained for")
         released = any(isinstance(event, Released) for event in entries_in_force)
@@ -579,7 +584,10 @@ class Session:
         """Before anything has happened."""
         agent = self._agent.verified(verify)
         state = agent.begin(torch.tensor([list(self.context)], dtype=torch.float32))
-        return _Derived(agent, verify, False, (), (), (), state, self._propose(agent, state, 0, ()))
+        first = self._propose(agent, state, 0, ())
+        if not first.is_finite:
+            raise ModelError("the model's first query or answer is not a number: its weights or thresholds are damaged")
+        return _Derived(agent, verify, False, (), (), (), state, first)
 
     def _observed(self, known: _Derived, steps: Sequence[StatusStep]) -> Any:
         if not steps:
