@@ -11,11 +11,11 @@ import pytest
 import cicpe
 
 ROOT = Path(cicpe.__file__).parent
-BASE = {"_version", "errors", "files", "trees", "config", "lazy", "statistics", "streams", "plates"}
+BASE = {"_version", "errors", "files", "trees", "config", "lazy", "statistics", "streams", "plates", "units"}
 SIMULATOR = BASE | {"spaces", "gp", "data", "problems"}
 DECIDER = SIMULATOR | {"beliefs", "agents", "episodes"}
 MODEL = DECIDER | {"calibration", "training", "sessions", "zoo", "model"}
-EVERYTHING = MODEL | {"evaluation", "certification", "api"}
+EVERYTHING = MODEL | {"evaluation", "certification", "api", "experiments"}
 
 MAY_IMPORT: dict[str, set[str]] = {
     "_version": set(),
@@ -28,10 +28,12 @@ MAY_IMPORT: dict[str, set[str]] = {
     "streams": {"errors"},
     "zoo": {"errors"},
     "plates": {"errors"},
+    "units": {"errors", "config"},
     "spaces": BASE,
     "gp": BASE | {"spaces"},
     "data": BASE | {"gp"},
     "problems": BASE | {"spaces", "gp", "data"},
+    "experiments": BASE | {"spaces", "problems"},
     "beliefs": SIMULATOR,
     "agents": SIMULATOR | {"beliefs"},
     "episodes": SIMULATOR | {"beliefs", "agents"},
@@ -45,7 +47,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "plots": {"errors"},
     "testing": DECIDER | {"sessions"},
     "doctor": DECIDER,
-    "race": DECIDER | {"calibration", "training"},
+    "race": DECIDER | {"calibration", "training", "doctor"},
     "api": EVERYTHING - {"api"} | {"race"},
     "integrations": EVERYTHING | {"baselines"},
     "server": BASE | {"spaces", "sessions", "zoo", "model", "api"},

@@ -116,21 +116,30 @@ class Model:
         )
 
     def session(
-        self, epsilon: float, delta: float, *, seed: int = 0, stop: str = "each", verify: int = 0, **context: float
+        self,
+        epsilon: float | None = None,
+        delta: float | None = None,
+        *,
+        seed: int = 0,
+        stop: str = "each",
+        verify: int = 0,
+        **context: float,
     ) -> Session:
         """A live campaign.
 
         Args:
-            epsilon: How far off the answer may be.
-            delta: How often it may be farther off.
+            epsilon: How far off the answer may be; what the experiment file says where not given.
+            delta: How often it may be farther off; likewise.
             seed: Seeds the queries.
             stop: The stop rule.
             verify: Redundant queries that are made before a stop is final, so that the alarm can tell a wrong prior.
             context: What is known beforehand, by name, such as ``noise=0.05``; see ``context_names``.
 
         Returns:
-            A session with an empty log, or with the wish to verify in it.
+            A session with an empty log, or with the wish to verify in it. It speaks in the units of the experiment
+            where the model has any.
         """
+        epsilon, delta = self.promise(epsilon, delta)
         agent = self.agent(epsilon, delta, stop)
         values = self._context(context)
         session = Session(
@@ -144,10 +153,20 @@ class Model:
             answer_space=self.belief.answer_space,
             typical_queries=self.calibration.typical_queries(stop, agent.stop_epsilon, delta, values),
             model_sha256=self.fingerprint,
+            units=self.description.units,
         )
         if verify:
             session.ask_to_verify(verify)
         return session
+
+    def promise(self, epsilon: float | None = None, delta: float | None = None) -> tuple[float, float]:
+        """Epsilon and delta as given, and where not, as the model's experiment says."""
+        units = self.description.units
+        epsilon, delta = units.epsilon if epsilon is None else epsilon, units.delta if delta is None else delta
+        if epsilon is None or delta is None:
+            missing = "epsilon" if epsilon is None else "delta"
+            raise InvalidInput(missing, None, "given: this model was not trained on an experiment file, which says it")
+        return epsilon, delta
 
     @cached_property
     def observations(self) -> ObservationKinds:

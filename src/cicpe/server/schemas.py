@@ -11,6 +11,7 @@ from cicpe.sessions.stores import CampaignRecord
 from cicpe.sessions.stores.base import KEY_LENGTH, StopName
 from cicpe.sessions.stores.references import NAME
 from cicpe.sessions.texts import LONGEST
+from cicpe.units import Units
 
 MOST_NUMBERS = 4096
 """Numbers of one observation or query."""
@@ -114,6 +115,9 @@ class MeasuredValue(_Body):
 class Tell(AboutOpenQuery, MeasuredValue):
     """What was measured at the open query."""
 
+    at: Annotated[dict[str, Number], Field(max_length=64)] = {}
+    """By name, settings that were really set to something else; the measurement then counts as attached."""
+
 
 class Correct(Change, MeasuredValue):
     """What was really measured at an earlier step."""
@@ -167,8 +171,10 @@ class NewCampaign(_Body):
     name: Name
     model: Annotated[str, Field(max_length=200)]
     """One of ``/api/models``."""
-    epsilon: Annotated[Number, Field(gt=0)]
-    delta: Annotated[Number, Field(gt=0, lt=1)]
+    epsilon: Annotated[Number, Field(gt=0)] | None = None
+    """How far off the answer may be; what the experiment file says where it is not given."""
+    delta: Annotated[Number, Field(gt=0, lt=1)] | None = None
+    """How often it may be farther off, likewise."""
     seed: Annotated[int, Field(strict=True, ge=0, lt=2**32)] = 0
     stop: StopName = "each"
     verify: Annotated[int, Field(strict=True, ge=0, le=MOST_VERIFICATIONS)] = 0
@@ -287,6 +293,8 @@ class ModelView(_Body):
     name: str
     problem: str
     options: dict[str, Any]
+    units: Units
+    """What its coordinates mean, and the epsilon and delta of its experiment file; empty for other models."""
     epsilon: Limits
     deltas: list[float]
     """The calibrated ones; the smallest is the least that can be asked for."""
