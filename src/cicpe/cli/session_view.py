@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from cicpe.cli.output import amount, plain_table, print_table
+from cicpe.rounding import interval, rounded
 
 if TYPE_CHECKING:
     from cicpe.sessions.status import Status, StatusStep
@@ -20,6 +21,11 @@ def point(values: Sequence[float]) -> str:
     return " ".join(f"{value:.6g}" for value in values)
 
 
+def answer(status: "Status") -> str:
+    """The recommendation, with the digits that are worth reading."""
+    return " ".join(rounded(*pair) for pair in zip(status.recommendation, status.decimals, strict=True))
+
+
 def show_next(record: "CampaignRecord", status: "Status") -> None:
     """What to do now: the open query, or the answer."""
     if status.query is not None:
@@ -30,7 +36,7 @@ def show_next(record: "CampaignRecord", status: "Status") -> None:
         return
     ended = "ended at its horizon" if status.truncated else "has stopped"
     print(f"{record.name} {ended} after {amount(status.step, 'step')}.")
-    print(f"  answer      {point(status.recommendation)}")
+    print(f"  answer      {answer(status)}")
     print(f"  {status.reason.words}")
 
 
@@ -73,13 +79,15 @@ def strip(low: float, middle: float, high: float, limits: Sequence[float]) -> st
 def show_posterior(status: "Status", limits: Sequence[Sequence[float]] | None) -> None:
     """Every coordinate of the answer with its credible interval."""
     table = plain_table()
-    for heading in ("", "answer", "credible interval", "", "", ""):
+    for heading in ("", "answer", f"{100 * (1 - status.delta):.4g} % credible interval", "", "", ""):
         table.add_column(heading, no_wrap=True, justify="right" if heading == "answer" else "left")
     region = status.credible_region
     edges = limits or [(min(low for low, _ in region), max(high for _, high in region))] * len(region)
-    for i, (middle, (low, high), ends) in enumerate(zip(status.recommendation, region, edges, strict=True)):
-        interval, drawn = f"{low:.4g} to {high:.4g}", strip(low, middle, high, ends)
-        table.add_row(f"x{i + 1}", f"{middle:.4g}", interval, f"{ends[0]:g}", drawn, f"{ends[1]:g}")
+    rows = zip(status.recommendation, region, status.decimals, edges, strict=True)
+    for i, (middle, (low, high), decimals, ends) in enumerate(rows):
+        drawn = strip(low, middle, high, ends)
+        figures = rounded(middle, decimals), interval((low, high), decimals)
+        table.add_row(f"x{i + 1}", *figures, f"{ends[0]:g}", drawn, f"{ends[1]:g}")
     print_table(table)
 
 

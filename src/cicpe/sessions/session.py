@@ -19,6 +19,7 @@ from cicpe.agents.alarm import InPrior, in_prior
 from cicpe.agents.base import Agent, Proposal
 from cicpe.errors import InvalidInput, SessionError
 from cicpe.plates import only_query
+from cicpe.rounding import decimals_for
 from cicpe.sessions.events import Attached, Corrected, Event, Skipped, Told, Undone, in_force
 from cicpe.sessions.skipping import elsewhere
 from cicpe.sessions.status import Reason, Skip, Status, StatusStep
@@ -158,16 +159,22 @@ class Session:
 
     @property
     def credible_region(self) -> np.ndarray:
-        """A box about the recommendation, one row of (low, high) a coordinate, cut to the answer space.
+        """A box that holds the recommendation, one row of (low, high) per coordinate, cut to the answer space.
 
-        As far as the posterior is normal, all coordinates of the target are inside at once with a probability
-        of 1 - delta or more: each side is the recommendation -/+ z std, where z is the normal quantile at
-        1 - delta / (2 dim), Bonferroni's share of delta. It is a picture of the posterior; what the stop
-        rule goes by, and what is calibrated, is the confidence.
+        By the agent's belief all coordinates of the target are inside at once with a probability of 1 - delta or
+        more: the sides are its quantiles at delta / (2 dim) and 1 - delta / (2 dim), Bonferroni's share of delta. It is
+        a picture of the posterior; what the stop rule goes by, and what is calibrated, is the confidence. Only an agent
+        that has no posterior, but a mean and a standard deviation, is taken to be normal.
         """
-        middle, std = self.recommendation.astype(np.float64), self.std.astype(np.float64)
-        reach = NormalDist().inv_cdf(1 - self.delta / (2 * len(middle))) * std
-        region = np.stack([middle - reach, middle + reach], axis=1)
+        middle = self.recommendation.astype(np.float64)
+        tail = self.delta / (2 * len(middle))
+        quantiles = self._agent.quantiles(self._now.state, (tail, 1 - tail), self._rng(len(self._now.positions)))
+        if quantiles is None:
+            reach = NormalDist().inv_cdf(1 - tail) * self.std.astype(np.float64)
+            region = np.stack([middle - reach, middle + reach], axis=1)
+        else:
+            region = quantiles[0].double().numpy()
+        region = np.stack([np.minimum(region[:, 0], middle), np.maximum(region[:, 1], middle)], axis=1)
         limits = self.answer_limits
         return region if limits is None else np.clip(region, limits[:, :1], limits[:, 1:])
 
@@ -224,7 +231,7 @@ class Session:
 
     def status(self) -> Status:
         """Everything above as plain data."""
-        made = len(self.history)
+        made, region = len(self.history), self.credible_region.tolist()
         return Status(
             version=self.version,
             epsilon=self.epsilon,
@@ -239,7 +246,8 @@ class Session:
             in_prior=self.in_prior,
             recommendation=tuple(self.recommendation.tolist()),
             std=tuple(self.std.tolist()),
-            credible_region=tuple((low, high) for low, high in self.credible_region.tolist()),
+            credible_region=tuple((low, high) for low, high in region),
+            decimals=tuple(decimals_for(low, high) for low, high in region),
             expected_remaining_queries=self.expected_remaining_queries,
             history=self.history,
             **self._counts(),

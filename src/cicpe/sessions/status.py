@@ -66,6 +66,9 @@ class Status(BaseModel):
     recommendation: tuple[float, ...]
     std: tuple[float, ...]
     credible_region: tuple[tuple[float, float], ...]
+    """Low and high of each coordinate of the answer, by the agent's belief."""
+    decimals: tuple[int, ...]
+    """Digits after the decimal point that are worth reading of each coordinate, by the width of its interval."""
     expected_remaining_queries: float | None
     attached: int
     """Steps that were measured elsewhere."""
