@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from cicpe.api import evaluate, fit_alarm, recalibrate, train
     from cicpe.certification.certificate import Certificate
     from cicpe.certification.certify import certify
-    from cicpe.errors import CicpeError, InvalidInput
+    from cicpe.errors import CicpeError, InvalidInput, UnservedWarning
     from cicpe.model import Model, load
     from cicpe.problems import Problem, make_problem
     from cicpe.problems.per_task import PerTaskProblem
@@ -34,6 +34,7 @@ _PLACES = {
     "Problem": "cicpe.problems",
     "Sphere": "cicpe.spaces",
     "TrainingCallback": "cicpe.training.callbacks",
+    "UnservedWarning": "cicpe.errors",
     "certify": "cicpe.certification.certify",
     "evaluate": "cicpe.api",
     "fit_alarm": "cicpe.api",
@@ -54,6 +55,7 @@ __all__ = [
     "Problem",
     "Sphere",
     "TrainingCallback",
+    "UnservedWarning",
     "__version__",
     "certify",
     "evaluate",

@@ -89,5 +89,9 @@ class CheckpointError(CicpeError):
     """A training checkpoint cannot be written or read."""
 
 
+class UnservedWarning(UserWarning):
+    """What was asked for cannot be served as asked; the message says what can, and what would help."""
+
+
 class SessionError(CicpeError):
     """A session was asked for something that its state does not allow."""

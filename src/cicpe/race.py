@@ -8,7 +8,7 @@ import json
 import math
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple, final
 
@@ -110,6 +110,8 @@ class Race:
     began: float
     seed: int
     """Seeds the held-out tasks."""
+    scores: list[Score] = field(default_factory=list)
+    """How each that was tried did."""
 
     @property
     def seconds(self) -> float:
@@ -130,7 +132,7 @@ class Race:
         Returns:
             The best one, fitted for what was left of the budget beside calibration.
         """
-        scores: list[Score] = []
+        scores = self.scores
         fitted: dict[str, FittedBelief] = {}
         for choice in choices:
             if fitted and time.perf_counter() - self.began > MOST * self.seconds:

@@ -6,9 +6,9 @@ believes is derived from the log: the open query is a pure function of the model
 
 import copy
 import operator
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from statistics import NormalDist
-from typing import Any, NamedTuple, SupportsIndex, final
+from typing import TYPE_CHECKING, Any, NamedTuple, SupportsIndex, final
 
 import numpy as np
 import torch
@@ -17,15 +17,21 @@ from torch import Generator, Tensor
 from cicpe._version import __version__
 from cicpe.agents.alarm import InPrior, in_prior
 from cicpe.agents.base import Agent, Proposal
+from cicpe.display import as_table, in_a_line
 from cicpe.errors import InvalidInput, SessionError
+from cicpe.frames import to_frame
 from cicpe.plates import only_query
-from cicpe.rounding import decimals_for
-from cicpe.sessions.events import Attached, Corrected, Event, Skipped, Told, Undone, in_force
+from cicpe.rounding import decimals_for, rounded
+from cicpe.sessions.events import Attached, Corrected, Event, Skipped, Told, Undone, in_digits, in_force
 from cicpe.sessions.skipping import elsewhere
 from cicpe.sessions.status import Reason, Skip, Status, StatusStep
 from cicpe.sessions.texts import check_text
 from cicpe.sessions.values import Values, numbers
 from cicpe.spaces import Box, Interval, Space, Sphere
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+    from pandas import DataFrame
 
 FORMAT = "cicpe-session-1"
 SAME_PLACE = 1e-3
@@ -166,11 +172,14 @@ class Session:
         a picture of the posterior; what the stop rule goes by, and what is calibrated, is the confidence. Only an agent
         that has no posterior, but a mean and a standard deviation, is taken to be normal.
         """
-        middle = self.recommendation.astype(np.float64)
+        return self._region(self._now.state, self._now.proposal, len(self._now.positions))
+
+    def _region(self, state: Any, proposal: Proposal, position: int) -> np.ndarray:
+        middle = proposal.recommendation[0].double().numpy()
         tail = self.delta / (2 * len(middle))
-        quantiles = self._agent.quantiles(self._now.state, (tail, 1 - tail), self._rng(len(self._now.positions)))
+        quantiles = self._agent.quantiles(state, (tail, 1 - tail), self._rng(position))
         if quantiles is None:
-            reach = NormalDist().inv_cdf(1 - tail) * self.std.astype(np.float64)
+            reach = NormalDist().inv_cdf(1 - tail) * proposal.std[0].double().numpy()
             region = np.stack([middle - reach, middle + reach], axis=1)
         else:
             region = quantiles[0].double().numpy()
@@ -253,17 +262,79 @@ class Session:
             **self._counts(),
         )
 
+    def __repr__(self) -> str:
+        return in_a_line("Session", self.facts())
+
+    def _repr_html_(self) -> str:
+        return as_table("Session", self.facts())
+
+    def facts(self) -> dict[str, str]:
+        """What a person wants to know of it at first sight, by name."""
+        decimals = [decimals_for(low, high) for low, high in self.credible_region.tolist()]
+        answer = ", ".join(map(rounded, self.recommendation.tolist(), decimals))
+        state = "ended at its horizon" if self.truncated else "stopped" if self.stopped else "asking"
+        return {
+            "epsilon": f"{self.epsilon:g}",
+            "delta": f"{self.delta:g}",
+            "state": f"{state} after {len(self.history)} step{'' if len(self.history) == 1 else 's'}",
+            "answer": f"({answer})",
+            "confidence": f"{self.confidence:.3f}",
+            **({} if self.stopped else {"next query": in_digits(self.ask().tolist())}),
+        }
+
+    def to_frame(self) -> "DataFrame":
+        """The history, with what was believed after each step.
+
+        Returns:
+            A pandas data frame with a row per step: the query (``a1``, ``a2`` ...), the observation (``y1`` ...), its
+            source and its first value where that was corrected, then the confidence and the answer (``x1`` ...) that
+            followed.
+        """
+        rows = []
+        for number, (step, then) in enumerate(zip(self.history, self.trace()[1:], strict=True), start=1):
+            row: dict[str, Any] = {"step": number}
+            row |= {f"a{i + 1}": value for i, value in enumerate(step.query)}
+            row |= {f"y{i + 1}": value for i, value in enumerate(step.observation)}
+            row |= {"source": step.source, "first_observation": step.first_observation, "confidence": then.confidence}
+            rows.append(row | {f"x{i + 1}": float(value) for i, value in enumerate(then.recommendation)})
+        return to_frame(rows)
+
+    def plot(self) -> "Figure":
+        """The campaign so far: what was measured, the answer with its credible interval, and the confidence.
+
+        Returns:
+            A matplotlib figure, which a notebook shows and ``savefig`` keeps.
+        """
+        from cicpe.plots.campaign import plot_campaign
+
+        proposals, regions = [], []
+        for made, state in enumerate(self._states()):
+            proposals.append(self._agent.propose(state, self._rng(made)))
+            regions.append(self._region(state, proposals[-1], made))
+        return plot_campaign(
+            np.array([step.observation for step in self.history]).reshape(-1, self.observation_dim),
+            np.stack([said.recommendation[0].numpy() for said in proposals]),
+            np.stack(regions),
+            np.array([float(said.confidence[0]) for said in proposals]),
+            asked=1 - self.delta,
+            stopped=self.stopped and not self.truncated,
+        )
+
     def trace(self) -> list[BeliefSummary]:
         """What it believes before the first step and after each, by the history as it is known now."""
-        state, beliefs = self._start.state, []
-        for made in range(len(self.history) + 1):
-            if made:
-                state = self._observed(state, self.history[made - 1 : made])
-            said = self._agent.propose(state, self._rng(made))
-            beliefs.append(
-                BeliefSummary(said.recommendation[0].numpy(), said.std[0].numpy(), float(said.confidence[0]))
-            )
-        return beliefs
+        proposals = [self._agent.propose(state, self._rng(made)) for made, state in enumerate(self._states())]
+        return [
+            BeliefSummary(said.recommendation[0].numpy(), said.std[0].numpy(), float(said.confidence[0]))
+            for said in proposals
+        ]
+
+    def _states(self) -> Iterator[Any]:
+        """The agent's state before the first step and after each."""
+        state = self._start.state
+        yield state
+        for made in range(len(self.history)):
+            state = self._observed(state, self.history[made : made + 1])
+            yield state
 
     def export(self) -> dict[str, Any]:
         """A JSON document with everything. ``replay`` of its events in a new session of the model gives this one."""
