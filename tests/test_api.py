@@ -102,9 +102,7 @@ def test_a_notebook_has_the_bar_of_tqdm(capsys: pytest.CaptureFixture[str], monk
 
 
 @pytest.mark.usefixtures("notebook")
-def test_a_notebook_without_tqdm_has_lines(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_notebook_without_tqdm_has_lines(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "tqdm.auto", None)
     cicpe.train(Seen(), **RUN, settings=TINY)
     assert "chosen: " in capsys.readouterr().err
@@ -143,7 +141,8 @@ def test_the_limits_of_a_model_name_what_it_can(model: Model) -> None:
     column = table.deltas.index(0.1)
     # As if no threshold had been safe below delta 0.2 at the smallest epsilon.
     rows = tuple(((*([None] * (column + 1)), *by[0][column + 1 :]), *by[1:]) for by in table.rules["confidence"])
-    worse = replace(model, calibration=table.model_copy(update={"rules": {"confidence": rows}}))
+    fields = {name: getattr(table, name) for name in type(table).model_fields}
+    worse = replace(model, calibration=type(table)(**(fields | {"rules": {"confidence": rows}})))
     words = worse.limits(0.1)
     assert words is not None
     assert "epsilon 0.1 cannot be served at delta 0.1" in words

@@ -58,6 +58,10 @@ class Agent(LearnsFromPlates):
         """Quantiles of each coordinate of the target given each history; None for an agent without a posterior."""
         return None
 
+    def stops_at(self, state: Any) -> Float[Tensor, " batch"] | None:
+        """The confidence, as it is shown, at which each episode stops; None where the rule looks at more than that."""
+        return None
+
     def p_value(self, state: Any) -> Float[Tensor, " batch"] | None:
         """How likely a history of the prior is to ever look as odd as each of these; None without an alarm."""
         return None

@@ -48,7 +48,11 @@ def show_status(
     goal = f"epsilon {record.epsilon:g}, delta {record.delta:g}{context}"
     print(f"{record.name} ({record.id[:8]}): {record.model}, {goal}")
     print(f"{status.reason.code}: {status.reason.words}\n")
-    print(f"confidence  {gauge(status.confidence, target)}  {status.confidence:.3f}, {target:g} asked for")
+    stops = target if status.stops_at is None else status.stops_at
+    asked = f"{target:g} asked for"
+    if f"{stops:.2f}" != f"{target:.2f}":
+        asked = f"stops at {stops:.3f}, {asked}"
+    print(f"confidence  {gauge(status.confidence, stops)}  {status.confidence:.3f}; {asked}")
     if status.query is not None:
         print(f"query {status.step:<4}  {point(status.query)}{_remaining(status)}")
     print()

@@ -129,6 +129,7 @@ class Model:
             answer_space=self.belief.answer_space,
             typical_queries=self.calibration.typical_queries(stop, agent.stop_epsilon, delta, values),
             model_sha256=self.fingerprint,
+            context_names=self.description.context_names,
         )
 
     def best_offer(self, delta: float) -> tuple[float, float | None]:

@@ -36,7 +36,7 @@ def plot_campaign(
     """
     figure = new_figure(5.6, title=title)
     measured, believed, sure = figure.subplots(3, 1, sharex=True)
-    steps = np.arange(len(answer))
+    steps = np.arange(len(answer), dtype=float)
     _lines(measured, steps[1:], observation, "measured")
     _lines(believed, steps, answer, "answer")
     for i in range(answer.shape[1]):

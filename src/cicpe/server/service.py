@@ -7,8 +7,6 @@ from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple, final
 
-import torch
-
 from cicpe import zoo
 from cicpe.errors import InvalidInput, ModelError
 from cicpe.model import Model, load
@@ -74,7 +72,7 @@ class CampaignService:
         reference = self.models[wish.model]
         settings = wish.model_dump(exclude={"model"}) | {"context": model.full_context(wish.context)}
         campaign = Campaign.new(self.store, model, reference, **settings)
-        self._keep(campaign.record, Held(campaign.session.fork(), _setting(model, campaign.record, campaign.session)))
+        self._keep(campaign.record, Held(campaign.session.fork(), _setting(model, campaign.session)))
         return campaign
 
     def open(self, name: str) -> Campaign:
@@ -115,7 +113,7 @@ class CampaignService:
         return CampaignView(campaign=campaign.record, setting=setting, status=campaign.session.status())
 
     def _settled(self, campaign: Campaign) -> CampaignSetting:
-        return _setting(self._load(campaign.record.model), campaign.record, campaign.session)
+        return _setting(self._load(campaign.record.model), campaign.session)
 
     def _opened(self, record: CampaignRecord) -> Campaign:
         try:
@@ -163,20 +161,15 @@ def model_view(name: str, model: Model) -> ModelView:
     )
 
 
-def _setting(model: Model, record: CampaignRecord, session: Session) -> CampaignSetting:
+def _setting(model: Model, session: Session) -> CampaignSetting:
     query, answer = session.query_space, model.belief.answer_space
-    agent = model.agent(record.epsilon, record.delta, record.stop)
-    exact = not agent.stop_rule.uses_cost and agent.stop_epsilon == record.epsilon
-    threshold = float(agent.shown_threshold(torch.tensor([session.context]))[0]) if exact else 1 - record.delta
     lies = "query" if answer == query else "observation" if isinstance(answer, Interval) else None
     return CampaignSetting(
         query=_limits(query),
         answer=_limits(answer),
         observations=session.observation_dim,
         answer_lies=lies if lies != "observation" or session.observation_dim == 1 else None,
-        horizon=agent.horizon,
-        target=threshold,
-        exact=exact,
+        horizon=model.belief.horizon,
     )
 
 

@@ -81,6 +81,7 @@ class Session:
         answer_space: Where answers lie; the credible region is cut to it.
         typical_queries: Mean number of queries on calibration episodes, where known.
         model_sha256: Which model this is, for the export.
+        context_names: What each number of the context is.
     """
 
     def __init__(
@@ -96,10 +97,12 @@ class Session:
         answer_space: Space | None = None,
         typical_queries: float | None = None,
         model_sha256: str | None = None,
+        context_names: Sequence[str] = (),
     ) -> None:
         self.epsilon, self.delta, self.seed = epsilon, delta, seed
         self.query_space, self.answer_space, self.observation_dim = query_space, answer_space, observation_dim
         self.context, self.model_sha256 = tuple(map(float, context)), model_sha256
+        self.context_names = tuple(context_names)
         self._agent, self._typical_queries = agent, typical_queries
         self._log: tuple[Event, ...] = ()
         start = agent.begin(torch.tensor([list(context)], dtype=torch.float32))
@@ -162,6 +165,12 @@ class Session:
     def confidence(self) -> float:
         """Probability that the recommendation is within epsilon."""
         return float(self._now.proposal.confidence[0])
+
+    @property
+    def stops_at(self) -> float | None:
+        """The confidence at which it stops, as it is shown; None where the stop rule looks at more than that."""
+        threshold = self._agent.stops_at(self._now.state)
+        return None if threshold is None else float(threshold[0])
 
     @property
     def credible_region(self) -> np.ndarray:
@@ -251,6 +260,7 @@ class Session:
             truncated=self.truncated,
             reason=self.reason,
             confidence=self.confidence,
+            stops_at=self.stops_at,
             p_value=self.p_value,
             in_prior=self.in_prior,
             recommendation=tuple(self.recommendation.tolist()),
@@ -276,6 +286,7 @@ class Session:
         return {
             "epsilon": f"{self.epsilon:g}",
             "delta": f"{self.delta:g}",
+            **{name: f"{value:g}" for name, value in zip(self.context_names, self.context, strict=False)},
             "state": f"{state} after {len(self.history)} step{'' if len(self.history) == 1 else 's'}",
             "answer": f"({answer})",
             "confidence": f"{self.confidence:.3f}",
@@ -375,7 +386,7 @@ class Session:
         point = torch.tensor(place, dtype=torch.float32)
         off = (self.query_space.project(point) - point).abs() / self.query_space.unit_scale
         if not bool((off <= 1e-4).all()):
-            raise InvalidInput("query", query, f"a point of {self.query_space}")
+            raise InvalidInput("query", query, self.query_space.words)
         values = numbers("observation", observation, self.observation_dim)
         return Attached(query=point.tolist(), observation=values)
 

@@ -60,6 +60,8 @@ class Status(BaseModel):
     """Whether it stopped at the horizon, short of the confidence that was asked for."""
     reason: Reason
     confidence: float
+    stops_at: float | None
+    """The calibrated confidence at which it stops; None where its stop rule looks at more than that."""
     p_value: float | None
     """How likely a history of the prior is to look as odd; None where the model has no alarm."""
     in_prior: Literal["yes", "doubtful", "no", "unknown"]

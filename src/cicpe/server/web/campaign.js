@@ -1,7 +1,7 @@
 // One campaign: the open query, the answer, how sure it is, the history, the log, and every change to it.
 
 import { Offline, Refusal, api } from "./api.js";
-import { announce, drafts, figure, freshKey, h, numberFields, point, typedNumber } from "./dom.js";
+import { announce, drafts, figure, freshKey, h, numberFields, point, rounded, typedNumber, unbroken } from "./dom.js";
 import { confidencePlot, intervalBar, spacePlot } from "./plots.js";
 
 const LOOK = 4000; // milliseconds between looks for what others did
@@ -147,7 +147,7 @@ export function campaignPage(place, name, { connection, fail }) {
         h("p", { class: "quiet" }, `${short(campaign.model)}${context}. An answer within ${figure(campaign.epsilon)}, wrong at most ${figure(campaign.delta)} of the time.`),
       ),
       h("div", { id: "notice" }),
-alarmNotice(status),
+      alarmNotice(status),
       status.stopped
         ? h("div", { class: "grid" }, resultCard(), confidenceCard(), spaceCard())
         : h("div", { class: "grid" }, h("div", { class: "column" }, queryCard(), confidenceCard()), h("div", { class: "column" }, answerCard(), spaceCard())),
@@ -191,15 +191,19 @@ alarmNotice(status),
   function legend({ query, answer_lies }, status) {
     const items = [["swatch seen", "measured"]];
     if (status.query) items.push(["swatch next", "next"]);
+    if (status.attached) items.push(["swatch attached", "measured elsewhere"]);
+    if (status.corrected) items.push(["swatch corrected", "corrected"]);
     if (answer_lies) items.push(["swatch answer", "answer"], ["swatch region", `${figure(100 * (1 - status.delta), 3)} % credible region`]);
     if (status.skipped) items.push(["swatch skip", "skipped"]);
     return h("ul", { class: `legend ${query.length > 2 ? "strips" : ""}` }, items.map(([type, text]) => h("li", null, h("span", { class: type, "aria-hidden": "true" }), text)));
   }
 
-  function coordinates(values, big) {
-    if (values.length === 1) return h("p", { class: big ? "huge" : "large" }, figure(values[0], 6));
-    return h("dl", { class: `coordinates ${big ? "big" : ""}` }, values.map((value, i) => h("div", null, h("dt", null, `x${i + 1}`), h("dd", null, figure(value)))));
+  function coordinates(values) {
+    if (values.length === 1) return h("p", { class: "huge" }, figure(values[0], 6));
+    return h("dl", { class: "coordinates big" }, values.map((value, i) => h("div", null, h("dt", null, `x${i + 1}`), h("dd", null, figure(value)))));
   }
+
+  const answerPoint = ({ recommendation, decimals }) => recommendation.map((value, i) => rounded(value, decimals[i])).join(", ");
 
   const measured = (count) => (count === 1 ? ["Measurement"] : Array.from({ length: count }, (_, i) => `y${i + 1}`));
 
@@ -220,7 +224,7 @@ alarmNotice(status),
       "section", { class: "card query", "aria-labelledby": "h-query" },
       h("div", { class: "row" }, h("h2", { id: "h-query" }, `Query ${status.step}`), left === null ? null : h("span", { class: "quiet" }, `about ${Math.max(1, Math.round(left))} more to expect`)),
       h("p", { class: "quiet" }, "Measure here:"),
-      coordinates(status.query, true),
+      coordinates(status.query),
       h("form", { id: "observe", onsubmit: record, novalidate: true }, fields.element, h("div", { class: "row" }, h("button", { class: "primary", type: "submit" }, "Record"), undoButton())),
       keptNote(),
       skipForm(),
@@ -230,7 +234,7 @@ alarmNotice(status),
   function spoken(step) {
     const { status } = view;
     const sure = `Confidence ${figure(status.confidence, 3)}.`;
-    if (status.stopped) return `Step ${step} recorded. The campaign has stopped: the answer is ${point(status.recommendation)}. ${sure}`;
+    if (status.stopped) return `Step ${step} recorded. The campaign has stopped: the answer is ${answerPoint(status)}. ${sure}`;
     return `Step ${step} recorded. ${sure} Query ${status.step}: ${point(status.query)}.`;
   }
 
@@ -267,8 +271,8 @@ alarmNotice(status),
     if (status.recommendation.length === 1) {
       const [low, high] = status.credible_region[0];
       return [
-        coordinates(status.recommendation, status.stopped),
-        h("p", { class: "quiet" }, `${percent} credible interval: ${figure(low, 4)} to ${figure(high, 4)}`),
+        h("p", { class: status.stopped ? "huge" : "large" }, answerPoint(status)),
+        h("p", { class: "quiet" }, `${percent} credible interval: ${rounded(low, status.decimals[0])} to ${rounded(high, status.decimals[0])}`),
         intervalBar(setting.answer[0], status.credible_region[0], status.recommendation[0]),
       ];
     }
@@ -279,7 +283,7 @@ alarmNotice(status),
         "tbody", null,
         status.recommendation.map((value, i) => {
           const [low, high] = status.credible_region[i];
-          return h("tr", null, h("th", { scope: "row" }, `x${i + 1}`), h("td", { class: "figure strong" }, figure(value, 4)), h("td", { class: "figure quiet" }, `${figure(low, 3)} to ${figure(high, 3)}`), h("td", { class: "wide" }, intervalBar(setting.answer[i], status.credible_region[i], value)));
+          return h("tr", null, h("th", { scope: "row" }, `x${i + 1}`), h("td", { class: "figure strong" }, rounded(value, status.decimals[i])), h("td", { class: "figure quiet" }, `${rounded(low, status.decimals[i])} to ${rounded(high, status.decimals[i])}`), h("td", { class: "wide" }, intervalBar(setting.answer[i], status.credible_region[i], value)));
         }),
       ),
     );
@@ -327,7 +331,7 @@ alarmNotice(status),
     const note = [step.source === "attached" ? "measured elsewhere" : null, step.first_observation ? `corrected, was ${point(step.first_observation)}` : null].filter(Boolean).join("; ");
     const row = h(
       "tr", null,
-      h("th", { scope: "row" }, String(i + 1)), h("td", { class: "figures" }, point(step.query, step.query.length > 3 ? 4 : 5)), h("td", { class: "figures strong" }, point(step.observation)), h("td", { class: "quiet" }, note),
+      h("th", { scope: "row", "data-label": "Step" }, String(i + 1)), h("td", { class: "figures", "data-label": "Query" }, unbroken(step.query, step.query.length > 3 ? 4 : 5)), h("td", { class: "figures strong", "data-label": "Measured" }, unbroken(step.observation)), h("td", { class: "quiet note" }, note),
       h("td", { class: "no-print end" }, h("button", { type: "button", class: "plain", id: `correct-${i + 1}`, "aria-label": `Correct step ${i + 1}`, onclick: () => correctRow(row, step, i) }, "Correct")),
     );
     return row;
@@ -375,11 +379,19 @@ alarmNotice(status),
     );
   }
 
+  /** The model knows numbers alone: in which range queries are, and that what was measured stands as it was typed. */
+  function units() {
+    const ranges = view.setting.query.map(({ low, high }) => `${figure(low, 4)} to ${figure(high, 4)}`);
+    const alike = new Set(ranges).size === 1;
+    const queries = alike ? `${ranges.length > 1 ? "each coordinate of " : ""}a query is from ${ranges[0]}` : ranges.map((range, i) => `x${i + 1} is from ${range}`).join(", ");
+    return `${queries}; measurements are as they were typed`;
+  }
+
   function particulars() {
     const { campaign, setting } = view;
     const rows = [
       ["Campaign", `${campaign.name} (${campaign.id})`], ["Begun", `${when(campaign.created)} UTC`], ["Model", campaign.model], ["Model fingerprint", campaign.model_sha256],
-      ["Epsilon, delta", `${figure(campaign.epsilon)}, ${figure(campaign.delta)}`], ["Stop rule", campaign.stop], ["Seed", String(campaign.seed)], ["At most", plural(setting.horizon, "querie").replace("1 querie", "1 query")], ["Log entries", String(view.status.version)],
+      ["Epsilon, delta", `${figure(campaign.epsilon)}, ${figure(campaign.delta)}`], ...Object.entries(campaign.context).map(([key, value]) => [key[0].toUpperCase() + key.slice(1), figure(value)]), ["Units", units()], ["Stop rule", campaign.stop], ["Seed", String(campaign.seed)], ["At most", plural(setting.horizon, "querie").replace("1 querie", "1 query")], ["Log entries", String(view.status.version)],
     ];
     const copy = h("input", { id: "fork-name", type: "text", autocomplete: "off" });
     const error = h("p", { class: "error", role: "alert" });
