@@ -89,7 +89,7 @@ export function numberFields({ id, labels, draft, big = false, hint }) {
       keep();
       inputs[i].focus();
     };
-    return h("button", { type: "button", class: "sign no-print", "aria-label": `Change the sign of ${labels[i]}`, onclick: turn }, "\u00b1");
+    return h("button", { type: "button", class: "sign no-print", "aria-label": labels.length > 1 ? `Change the sign (${i + 1})` : "Change the sign", onclick: turn }, "\u00b1");
   }
   /** The numbers, or null with the first wrong field marked. */
   function read() {
