@@ -61,7 +61,7 @@ def page(browser: Browser, address: str) -> Iterator[Page]:
 
 def begin(address: str, name: str, model: str = "gp-max-1d") -> None:
     body = {"name": name, "model": model, "epsilon": 0.2, "delta": 0.1}
-    assert httpx.post(f"{address}/api/campaigns", json=body, timeout=30).status_code == 201
+    assert httpx.post(f"{address}/api/campaigns", json=body, timeout=120).status_code == 201
 
 
 def entries(address: str, name: str) -> list[dict[str, object]]:
@@ -347,7 +347,7 @@ def test_the_interval_and_the_answer_have_the_digits_that_count(page: Page, addr
 
 def test_where_it_stops_and_what_was_asked_for_are_told_apart(page: Page, address: str) -> None:
     body = {"name": "together", "model": "best-arm-5d", "epsilon": 0.02, "delta": 0.1, "stop": "confidence"}
-    assert httpx.post(f"{address}/api/campaigns", json=body, timeout=30).status_code == 201
+    assert httpx.post(f"{address}/api/campaigns", json=body, timeout=120).status_code == 201
     status = httpx.get(f"{address}/api/campaigns/together").json()["status"]
     page.goto("/#/c/together")
     if f"{status['stops_at']:.2f}" != "0.90":
