@@ -17,6 +17,7 @@ BASE = {
     "files",
     "trees",
     "config",
+    "lazy",
     "statistics",
     "streams",
     "plates",
@@ -32,7 +33,8 @@ EVERYTHING = MODEL | {"evaluation", "certification", "api"}
 MAY_IMPORT: dict[str, set[str]] = {
     "_version": set(),
     "errors": set(),
-    "config": set(),
+    "lazy": set(),
+    "config": {"errors"},
     "statistics": {"errors"},
     "files": {"errors"},
     "trees": {"errors"},

@@ -168,6 +168,7 @@ def _setting(model: Model, session: Session) -> CampaignSetting:
         query=_limits(query),
         answer=_limits(answer),
         observations=session.observation_dim,
+        observed=list(session.observations.words),
         answer_lies=lies if lies != "observation" or session.observation_dim == 1 else None,
         horizon=model.belief.horizon,
     )
