@@ -106,14 +106,15 @@ def test_the_readmes_family_with_its_own_minutes_is_reliable(way: str, tmp_path:
 @pytest.mark.slow
 @pytest.mark.parametrize("page", SHELL_PAGES, ids=lambda page: str(page.relative_to(REPOSITORY)))
 def test_the_shell_blocks_of_a_page_run(page: Path, tmp_path: Path) -> None:
-    """In one shell, in a folder that holds the page's own files; the Makefile's are the repository's."""
+    """In one shell, in a folder that holds the page's own files."""
     assert shutil.which("curl"), "curl is needed to know when a server answers"
     for block in blocks_of(page):
         if block.file is not None:
             (tmp_path / block.file).write_text(block.code)
     script = tmp_path / "page.sh"
     script.write_text(shell_script(blocks_of(page)))
-    done = subprocess.run(["bash", script], cwd=tmp_path, env=environment(tmp_path), capture_output=True, text=True)
+    own = environment(tmp_path)
+    done = subprocess.run(["bash", script], cwd=tmp_path, env=own, capture_output=True, text=True, timeout=3600)
     assert done.returncode == 0, done.stderr[-3000:]
 
 
