@@ -3,6 +3,7 @@
 import json
 import warnings
 from dataclasses import replace
+from hashlib import sha256
 from pathlib import Path
 
 import pytest
@@ -262,9 +263,22 @@ def test_damaged_alarms_are_refused(model: Model, tmp_path: Path) -> None:
 def test_an_alarm_of_other_sizes_is_refused(model: Model) -> None:
     assert model.alarm is not None
     good = model.alarm.config.model_dump()
-    for change in ({"context_knots": ((0.1, 0.01),)}, {"inputs": 3}, {"entries": 2}):
-        with pytest.raises(ValueError, match=r"must be|not what"):
+    for change in ({"context_knots": ((0.1, 0.01),)}, {"inputs": 3}, {"entries": 2}, {"hidden": -1}):
+        with pytest.raises(ValueError, match=r"must be|not what|greater"):
             type(model.alarm.config).model_validate(good | change)
+
+
+@pytest.mark.parametrize("field", ["hidden", "ranked"])
+@pytest.mark.parametrize("size", [2**31, 2**63, 10**60])
+def test_absurd_sizes_of_an_alarm_are_refused(model: Model, tmp_path: Path, field: str, size: int) -> None:
+    folder = model.save(tmp_path / "model")
+    (folder / ALARM).write_text(json.dumps(json.loads((folder / ALARM).read_text()) | {field: size}))
+    about = json.loads((folder / "config.json").read_text())
+    about["files"][ALARM] = sha256((folder / ALARM).read_bytes()).hexdigest()
+    del about["files"]["config.json"]
+    (folder / "config.json").write_text(json.dumps(about))
+    with pytest.raises(ModelError, match=r"alarm\.(json|safetensors)"):
+        Model.load(folder)
 
 
 def test_command(capsys: pytest.CaptureFixture[str]) -> None:

@@ -47,7 +47,7 @@ class AlarmConfig(Config):
     """The head's sizes; None for beliefs that predict by themselves."""
     inputs: int = Field(ge=0)
     """Of the detector; zero if there is none."""
-    hidden: int = 32
+    hidden: int = Field(default=32, ge=1)
     """Hidden units of the detector."""
     context_knots: tuple[tuple[float, ...], ...]
     """Values of each context at which prior episodes were ranked; their combinations are the points."""
