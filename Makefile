@@ -36,7 +36,7 @@ help:
 	@echo "make format         put the code in house format"
 	@echo "make bench          measure the speed of training and deployment"
 	@echo "make bench-recipes  race the recipes against each other"
-	@echo "make attack         attack campaigns and their server, on this machine alone (about ten minutes)"
+	@echo "make attack         attack campaigns and their server, on this machine alone (about half an hour; SIZE=0.1 for a tenth)"
 	@echo "make soak           an hour of clients and kills, then every promise checked (MINUTES=60 STORE=sqlite|postgres)"
 	@echo "make train-zoo      train the models of the zoo anew (the minutes in scripts/results.py)"
 	@echo "make results        measure the zoo and write the pages and figures of docs/results"
@@ -101,14 +101,16 @@ bench: $(READY)
 bench-recipes: $(READY)
 	$(BIN)/python benchmarks/race_recipes.py
 
+SIZE ?= 1
+
 attack: $(READY)
-	$(BIN)/python benchmarks/attack.py
+	$(BIN)/python benchmarks/attack.py --size $(SIZE)
 
 MINUTES ?= 60
 STORE ?= sqlite
 
 soak: $(READY)
-	$(BIN)/python benchmarks/soak.py --minutes $(MINUTES) --store $(STORE)
+	$(BIN)/python benchmarks/soak.py --minutes $(MINUTES) --store $(STORE) --keep
 
 FAMILIES ?= binary-search best-arm gp-max ackley
 
