@@ -29,10 +29,12 @@ def commit(folder: Path) -> str:
 
 def measured(folder: Path, store: str, clients: int, each: int) -> dict[str, float]:
     """Median and 99th percentile, in milliseconds, of one version."""
-    words = [sys.executable, str(folder / "benchmarks" / "campaigns.py"), "http", "--store", store]
+    words = [sys.executable, str(ROOT / "benchmarks" / "campaigns.py"), "http", "--store", store]
     words += ["--size", str(clients), "--each", str(each)]
     own = os.environ | {"PYTHONPATH": str(folder / "src")}
     done = subprocess.run(words, capture_output=True, text=True, env=own, timeout=1800)
+    if not done.stdout:
+        raise RuntimeError(f"{folder}: {done.stderr[-2000:]}")
     figures = json.loads(done.stdout)
     if figures["faults"]:
         raise RuntimeError(f"{folder}: {figures['faults'][:3]}")

@@ -184,15 +184,19 @@ def trouble(server: CampaignServer, base: Database | None, given: argparse.Names
     """Kills the server, or the database, again and again."""
     rng, done = random.Random(0), Counter[str]()
     share = {"both": 0.5, "server": 0.0, "database": 1.0}[given.kill]
-    while not day.over.wait(rng.uniform(0.5, 1.5) * given.every):
-        if base is not None and rng.random() < share:
-            base.crash()
-            base.start()
-            done["database crashes"] += 1
-        else:
-            server.kill()
-            server.start()
-            done["server kills"] += 1
+    try:
+        while not day.over.wait(rng.uniform(0.5, 1.5) * given.every):
+            if base is not None and rng.random() < share:
+                base.crash()
+                base.start()
+                done["database crashes"] += 1
+            else:
+                server.kill()
+                server.start()
+                done["server kills"] += 1
+    except Exception as error:  # without it nothing would be killed any more, and nobody would say so
+        day.faults.append(f"what was killed did not start again: {error}")
+        day.over.set()
     return done
 
 
