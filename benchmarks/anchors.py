@@ -23,6 +23,8 @@ from cicpe.files import write_json
 
 RESULTS = Path(__file__).parent.parent / "docs" / "results"
 SEED = 30
+PART = 20
+"""Runs of location finding after which figures are kept."""
 SIDE, DRAWS = 64, 512
 """Grid points per axis of a posterior, and draws of it on which candidates are judged."""
 
@@ -229,14 +231,23 @@ def main() -> None:
         print(name, kept[name], flush=True)
         write_json(path, kept)
 
-    def locations(choose: Callable[[SourceGrid, np.random.Generator], np.ndarray]) -> tuple[list[float], list[float]]:
-        pairs = [location(choose, run, args.contrastive) for run in range(args.runs)]
-        return [pair[0] for pair in pairs], [pair[1] for pair in pairs]
+    def keep_locations(name: str, choose: Callable[[SourceGrid, np.random.Generator], np.ndarray]) -> None:
+        """In parts, so that little is lost where it is interrupted."""
+        row = kept.setdefault(name, {"lower": [], "upper": [], "processor_seconds": 0.0})
+        while len(row["lower"]) < args.runs and not args.page:
+            start, first = time.process_time(), len(row["lower"])
+            pairs = [location(choose, run, args.contrastive) for run in range(first, min(first + PART, args.runs))]
+            row["lower"] += [pair[0] for pair in pairs]
+            row["upper"] += [pair[1] for pair in pairs]
+            seconds = row["processor_seconds"] + time.process_time() - start
+            row.update(figures(row["lower"], row["upper"], args.contrastive, seconds))
+            print(name, row["runs"], row["spce"], flush=True)
+            write_json(path, kept)
 
     keep("discounting, greedy", lambda: discounting(True, args.runs, 5000), 5000)
     keep("discounting, random", lambda: discounting(False, args.runs, 5000), 5000)
-    keep("location, greedy", lambda: locations(greedy_location), args.contrastive)
-    keep("location, random", lambda: locations(random_location), args.contrastive)
+    keep_locations("location, greedy", greedy_location)
+    keep_locations("location, random", random_location)
     write_page(kept)
 
 
@@ -264,7 +275,7 @@ def table(kept: dict[str, Any], task: str) -> str:
     lines += [f"| {name} (published) | {figure} | | | |" for name, figure in PUBLISHED[task]]
     for method in ("random", "greedy"):
         found = kept.get(f"{task}, {method}")
-        if found is None:
+        if not found or "runs" not in found:
             lines.append(f"| **{method}, here** | not measured | | | |")
             continue
         spce, snmc = found["spce"], found["snmc"]

@@ -148,8 +148,9 @@ class Bisection:
 
     @property
     def found(self) -> bool:
-        """Whether a culprit is as sure as was asked for."""
-        return self.verdict.probability >= self.settings.confidence
+        """Whether a culprit is as sure as was asked for; a prior alone, without a failure, convicts nobody."""
+        failed = any(entry.outcome == "fail" for entry in self.entries)
+        return failed and self.verdict.probability >= self.settings.confidence
 
     @property
     def nothing_changed(self) -> bool:
@@ -180,7 +181,8 @@ class Bisection:
         if self.stopped or self.truncated:
             return (0.0, 0.0, 0.0)
         stop = StopAt(self.settings.confidence, self.settings.cap - self.runs)
-        return forecast(self.belief, self.state, stop, self.may_run)
+        middle, low, high = forecast(self.belief, self.state, stop, self.may_run)
+        return max(middle, 1.0), max(low, 1.0), max(high, 1.0)
 
 
 @final

@@ -11,6 +11,9 @@ from typing import NamedTuple, final
 
 from cicpe.errors import CicpeError, InvalidInput
 
+GIT = ("git", "-c", "core.hooksPath=/dev/null", "-c", "core.fsmonitor=false")
+"""Git without the hooks of the repository: nothing is run that was not asked for."""
+
 
 class GitError(CicpeError):
     """The repository is not in a state in which this can be done."""
@@ -103,7 +106,7 @@ class Repository:
     def missing(self, commits: list[str]) -> list[str]:
         """Which of these commits the repository does not have."""
         told = subprocess.run(
-            ["git", "cat-file", "--batch-check=%(objecttype)"],
+            [*GIT, "cat-file", "--batch-check=%(objecttype)"],
             cwd=self.folder,
             input="\n".join(commits) + "\n",
             capture_output=True,
@@ -175,10 +178,10 @@ def _environment() -> dict[str, str]:
 
 def _run(folder: Path, *words: str) -> str:
     done = subprocess.run(
-        ["git", *words], cwd=folder, capture_output=True, text=True, errors="replace", check=True, env=_environment()
+        [*GIT, *words], cwd=folder, capture_output=True, text=True, errors="replace", check=True, env=_environment()
     )
     return done.stdout.rstrip("\n")
 
 
 def _status(folder: Path, *words: str) -> int:
-    return subprocess.run(["git", *words], cwd=folder, capture_output=True, check=False, env=_environment()).returncode
+    return subprocess.run([*GIT, *words], cwd=folder, capture_output=True, check=False, env=_environment()).returncode

@@ -87,8 +87,9 @@ def log_order_probability(a: Numbers, b: Numbers, c: Numbers, d: Numbers) -> Num
         One logarithm per pair.
     """
     shapes = np.stack([a, b, c, d])
-    # The standard deviation of a rate, in arcsine coordinates, is 1 / (2 sqrt(a + b)): a panel is at most four of them.
-    wanted = 10 + 0.8 * math.sqrt(float(shapes.sum(axis=0).max()))
+    # A panel is less than a standard deviation of a rate, which in arcsine coordinates is 1 / (2 sqrt(a + b)): in the
+    # tails, where a small probability comes from, densities change by orders of magnitude over a few of those.
+    wanted = 12 + 4 * math.sqrt(float(shapes.sum(axis=0).max()))
     grid = _grid(round(2 ** (math.ceil(2 * math.log2(wanted)) / 2)), float(shapes.min()))
     larger, smaller = _density(grid, a, b), _density(grid, c, d)
     mass = (larger * _integral_below(smaller)).sum(axis=-1)

@@ -2,7 +2,6 @@
 
 import shlex
 import subprocess
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -26,6 +25,9 @@ bisect_app = typer.Typer(
 
 SKIP, LAST_FAILURE = 125, 127
 """Exit codes of a test, as `git bisect run` reads them: 0 passes, 125 skips, 1 to 127 fail, and others abort."""
+
+STANDARD_ERROR = 2
+"""Its descriptor."""
 
 Commit = Annotated[
     str | None,
@@ -252,7 +254,7 @@ def _run_once(campaign: "BisectionCampaign", commit: str, command: list[str], as
     folder = campaign.repository.folder
     try:
         # Standard output is for our own JSON where that is wanted.
-        code = subprocess.run(command, cwd=folder, check=False, stdout=sys.stderr if as_json else None).returncode
+        code = subprocess.run(command, cwd=folder, check=False, stdout=STANDARD_ERROR if as_json else None).returncode
     except OSError as error:
         allowed = "a program that can be run at the top of the work tree"
         raise InvalidInput("command", command[0], f"{allowed} ({error.strerror}); nothing was recorded") from None

@@ -5,7 +5,7 @@ With a hidden theta_0, the history h that it led to, and L further draws theta_l
     sPCE = log p(h | theta_0) - log((p(h | theta_0) + sum_l p(h | theta_l)) / (L + 1))
     sNMC = log p(h | theta_0) - log(sum_l p(h | theta_l) / L)
 
-whose means over theta_0, h and theta_l lie below and above the expected information gain. sPCE cannot exceed log(L + 1).
+whose means over theta_0, h and theta_l lie below and above the expected information gain. sPCE is at most log(L + 1).
 """
 
 import math
