@@ -246,8 +246,8 @@ def main() -> None:
 
     keep("discounting, greedy", lambda: discounting(True, args.runs, 5000), 5000)
     keep("discounting, random", lambda: discounting(False, args.runs, 5000), 5000)
-    keep_locations("location, greedy", greedy_location)
     keep_locations("location, random", random_location)
+    keep_locations("location, greedy", greedy_location)
     write_page(kept)
 
 

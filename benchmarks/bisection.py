@@ -5,7 +5,7 @@
 
 A cell is a number of commits (the good one and the bad one included) and two failure rates. The culprit is uniform among the commits after
 the good one. Every method gets the same culprits, stops at a posterior probability of 0.95, and is charged one run per run.
-git_bayesect (pip install git_bayesect==1.2) is driven in-process: its own ``select``, ``record`` and ``distribution``, as its command ``run``
+git_bayesect (the extra `races`) is driven in-process: its own ``select``, ``record`` and ``distribution``, as its command ``run``
 calls them. Figures are kept per cell and method, so that an interrupted run goes on.
 """
 
