@@ -23,7 +23,7 @@ import numpy as np
 from cicpe.bisection.belief import CulpritBelief, CulpritPosterior, RateMeans
 from cicpe.bisection.rates import BetaShape, RatePrior
 from cicpe.bisection.rules import expected_entropy
-from cicpe.bisection.simulate import BisectionOutcomes, FlakyTasks, StopAt, play_bisections
+from cicpe.bisection.simulate import BisectionEnd, BisectionOutcomes, FlakyTasks, play_bisections
 from cicpe.files import write_json
 from cicpe.statistics import clopper_pearson
 
@@ -103,7 +103,7 @@ def theirs(cell: Cell, episodes: int, shapes: dict[str, float], oldest: float | 
 def ours(
     belief: Any, cell: Cell, episodes: int, rule: Callable[..., Any] = expected_entropy, cap: int = CAP
 ) -> BisectionOutcomes:
-    return play_bisections(belief, rule, tasks_of(cell, episodes), StopAt(CONFIDENCE, cap), SEED + 1)
+    return play_bisections(belief, rule, tasks_of(cell, episodes), BisectionEnd(CONFIDENCE, cap), SEED + 1)
 
 
 def distance_from_half(belief: CulpritBelief, state: Any) -> np.ndarray:
@@ -218,7 +218,9 @@ def measure(kept: dict[str, Any], path: Path, episodes: int) -> None:
     for rate in EQUAL:
         cell = Cell(64, rate, rate)
         none = FlakyTasks(np.zeros(episodes, dtype=np.int64), np.full(episodes, rate), np.full(episodes, rate))
-        play = partial(play_bisections, CulpritBelief(63), expected_entropy, none, StopAt(CONFIDENCE, EQUAL_CAP), SEED)
+        play = partial(
+            play_bisections, CulpritBelief(63), expected_entropy, none, BisectionEnd(CONFIDENCE, EQUAL_CAP), SEED
+        )
         keep("equal", cell, "ours", play, episodes)
     cells = [Cell(commits, after, before) for after, before in RATES for commits in SIZES]
     for methods in (list(METHODS)[:3], list(METHODS)[3:]):

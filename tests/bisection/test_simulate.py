@@ -7,7 +7,7 @@ from scipy.stats import binom
 from cicpe.bisection.belief import CulpritBelief
 from cicpe.bisection.rates import BetaShape, RatePrior
 from cicpe.bisection.rules import expected_entropy
-from cicpe.bisection.simulate import BisectionOutcomes, FlakyTasks, StopAt, forecast, play_bisections
+from cicpe.bisection.simulate import BisectionEnd, BisectionOutcomes, FlakyTasks, forecast, play_bisections
 
 CONFIDENCE, ALPHA = 0.9, 1e-3
 SURE_OF_ITSELF = CulpritBelief(15, RatePrior(BetaShape(1, 200), BetaShape(200, 1)))
@@ -35,14 +35,14 @@ def refuted(outcomes: BisectionOutcomes, tasks: FlakyTasks) -> bool:
 def test_of_tasks_from_the_prior_as_many_stops_are_right_as_stated(n_commits: int) -> None:
     belief = CulpritBelief(n_commits)
     tasks = tasks_of_the_prior(belief, 300)
-    outcomes = play_bisections(belief, expected_entropy, tasks, StopAt(CONFIDENCE, 150), seed=4)
+    outcomes = play_bisections(belief, expected_entropy, tasks, BisectionEnd(CONFIDENCE, 150), seed=4)
     assert (outcomes.answer >= 0).mean() > 0.6
     assert not refuted(outcomes, tasks)
 
 
 def test_a_stop_that_is_too_sure_is_noticed() -> None:
     tasks = tasks_of_the_prior(CulpritBelief(15), 300)
-    outcomes = play_bisections(SURE_OF_ITSELF, expected_entropy, tasks, StopAt(CONFIDENCE, 150), seed=4)
+    outcomes = play_bisections(SURE_OF_ITSELF, expected_entropy, tasks, BisectionEnd(CONFIDENCE, 150), seed=4)
     assert refuted(outcomes, tasks)
 
 
@@ -50,22 +50,22 @@ def test_a_stop_that_is_too_sure_is_noticed() -> None:
 def test_where_the_rates_are_equal_no_commit_is_blamed(rate: float) -> None:
     belief = CulpritBelief(15)
     none = FlakyTasks(np.zeros(100, dtype=np.int64), np.full(100, rate), np.full(100, rate))
-    blamed = play_bisections(belief, expected_entropy, none, StopAt(0.95, 150), seed=5).answer > 0
+    blamed = play_bisections(belief, expected_entropy, none, BisectionEnd(0.95, 150), seed=5).answer > 0
     assert blamed.mean() <= 0.08
-    control = play_bisections(SURE_OF_ITSELF, expected_entropy, none, StopAt(0.95, 150), seed=5).answer > 0
+    control = play_bisections(SURE_OF_ITSELF, expected_entropy, none, BisectionEnd(0.95, 150), seed=5).answer > 0
     assert rate != 0.5 or control.mean() > 0.3
 
 
 def test_a_test_that_always_tells_is_bisected() -> None:
     tasks = FlakyTasks(np.arange(1, 33), np.zeros(32), np.ones(32))
-    outcomes = play_bisections(CulpritBelief(32), expected_entropy, tasks, StopAt(0.95, 100), seed=6)
+    outcomes = play_bisections(CulpritBelief(32), expected_entropy, tasks, BisectionEnd(0.95, 100), seed=6)
     assert (outcomes.answer == tasks.culprit).all()
     assert outcomes.runs.max() <= 16
 
 
 def test_the_cap_is_kept_and_its_bisections_are_unanswered() -> None:
     tasks = FlakyTasks(np.full(20, 9), np.full(20, 0.2), np.full(20, 0.3))
-    outcomes = play_bisections(CulpritBelief(15), expected_entropy, tasks, StopAt(0.99, 7), seed=7)
+    outcomes = play_bisections(CulpritBelief(15), expected_entropy, tasks, BisectionEnd(0.99, 7), seed=7)
     assert (outcomes.runs == 7).all()
     assert (outcomes.answer == -1).all()
 
@@ -73,7 +73,9 @@ def test_the_cap_is_kept_and_its_bisections_are_unanswered() -> None:
 def test_a_forecast_is_about_right() -> None:
     """Drawn from the prior, half of all bisections end within the median, and half between the ends."""
     belief = CulpritBelief(15)
-    middle, low, high = forecast(belief, belief.begin(), StopAt(0.9, 150), np.ones(16, dtype=bool))
-    runs = play_bisections(belief, expected_entropy, tasks_of_the_prior(belief, 200), StopAt(0.9, 150), seed=8).runs
+    middle, low, high = forecast(belief, belief.begin(), BisectionEnd(0.9, 150), np.ones(16, dtype=bool))
+    runs = play_bisections(
+        belief, expected_entropy, tasks_of_the_prior(belief, 200), BisectionEnd(0.9, 150), seed=8
+    ).runs
     assert 0.2 < (runs <= middle).mean() < 0.8
     assert 0.2 < ((runs >= low) & (runs <= high)).mean() < 0.85

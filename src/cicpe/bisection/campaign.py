@@ -13,11 +13,11 @@ import numpy as np
 
 from cicpe._version import __version__
 from cicpe.bisection.belief import CulpritBelief, CulpritState
-from cicpe.bisection.git import GitError, Head, Repository
-from cicpe.bisection.journal import Entry, Journal, JournalError, Outcome, in_force
+from cicpe.bisection.git import CheckedOut, GitError, Repository
+from cicpe.bisection.journal import Journal, JournalError, Outcome, RunEntry, in_force
 from cicpe.bisection.rates import USUAL_RATES, BetaShape, RatePrior
 from cicpe.bisection.rules import cheapest, expected_entropy
-from cicpe.bisection.simulate import StopAt, forecast
+from cicpe.bisection.simulate import BisectionEnd, forecast
 from cicpe.errors import InvalidInput
 
 MOST_RUNS = 100_000
@@ -62,7 +62,7 @@ class Suspect(NamedTuple):
     probability: float
 
 
-class Verdict(NamedTuple):
+class CulpritVerdict(NamedTuple):
     """What is believed after the runs so far."""
 
     suspects: list[Suspect]
@@ -87,9 +87,9 @@ class Bisection:
     settings: BisectionSettings
     commits: tuple[str, ...]
     """From the good one to the bad one."""
-    home: Head
+    home: CheckedOut
     """What was checked out at the start."""
-    entries: tuple[Entry, ...]
+    entries: tuple[RunEntry, ...]
 
     @property
     def runs(self) -> int:
@@ -122,7 +122,7 @@ class Bisection:
         return np.array([commit not in skipped for commit in self.commits])
 
     @cached_property
-    def verdict(self) -> Verdict:
+    def verdict(self) -> CulpritVerdict:
         """What is believed."""
         posterior, means = self.belief.posterior(self.state), self.belief.means(self.state)
         culprit, nothing = posterior.culprit[0], float(posterior.nothing[0])
@@ -133,7 +133,7 @@ class Bisection:
         order = np.argsort(-culprit, kind="stable")
         needed = int(np.searchsorted(np.cumsum(culprit[order]), self.settings.confidence)) + 1
         share = culprit / culprit.sum()
-        return Verdict(
+        return CulpritVerdict(
             suspects=[self._suspect(index, culprit) for index in order[:needed]],
             answer=[self._suspect(index, culprit) for index in best],
             probability=float(mass.max()),
@@ -180,7 +180,7 @@ class Bisection:
         """Runs to expect from here (the median) and the quartiles, by simulation."""
         if self.stopped or self.truncated:
             return (0.0, 0.0, 0.0)
-        stop = StopAt(self.settings.confidence, self.settings.cap - self.runs)
+        stop = BisectionEnd(self.settings.confidence, self.settings.cap - self.runs)
         middle, low, high = forecast(self.belief, self.state, stop, self.may_run)
         return max(middle, 1.0), max(low, 1.0), max(high, 1.0)
 
@@ -232,7 +232,7 @@ class BisectionCampaign:
         header, events = self.journal.read()
         try:
             settings = BisectionSettings.from_json(header["settings"])
-            commits, home = tuple(map(str, header["commits"])), Head(**header["home"])
+            commits, home = tuple(map(str, header["commits"])), CheckedOut(**header["home"])
             bisection = Bisection(settings, commits, home, tuple(in_force(events)))
             unknown = {entry.commit for entry in bisection.entries} - set(commits)
         except (KeyError, TypeError, ValueError) as error:
@@ -266,14 +266,14 @@ class BisectionCampaign:
 
     def _append(self, bisection: Bisection, commit: str, outcome: Outcome) -> Bisection:
         self.journal.append({"event": "run", "commit": commit, "outcome": outcome})
-        return self._went_on(bisection, (*bisection.entries, Entry(commit, outcome)))
+        return self._went_on(bisection, (*bisection.entries, RunEntry(commit, outcome)))
 
-    def _went_on(self, bisection: Bisection, entries: tuple[Entry, ...]) -> Bisection:
+    def _went_on(self, bisection: Bisection, entries: tuple[RunEntry, ...]) -> Bisection:
         bisection = Bisection(bisection.settings, bisection.commits, bisection.home, entries)
         self._go_to_next(bisection)
         return bisection
 
-    def undo(self) -> tuple[Bisection, Entry]:
+    def undo(self) -> tuple[Bisection, RunEntry]:
         """Takes back the last run or skip; the log keeps both."""
         with self.journal.held():
             bisection = self.read()
@@ -289,7 +289,7 @@ class BisectionCampaign:
             self._go_to_next(bisection)
         return bisection
 
-    def reset(self, force: bool = False) -> Head | None:
+    def reset(self, force: bool = False) -> CheckedOut | None:
         """Ends the bisection, and checks out again what was checked out at its start.
 
         Args:
@@ -305,7 +305,7 @@ class BisectionCampaign:
                 self.journal.end()
                 return None
             header, _ = self.journal.read()
-            home = Head(**header["home"])
+            home = CheckedOut(**header["home"])
             self.repository.restore(home)
             self.journal.end()
         return home

@@ -19,7 +19,7 @@ class GitError(CicpeError):
     """The repository is not in a state in which this can be done."""
 
 
-class Head(NamedTuple):
+class CheckedOut(NamedTuple):
     """What was checked out: a branch by its full name, or nothing but a commit."""
 
     branch: str | None
@@ -120,13 +120,13 @@ class Repository:
         """The first line of a commit's message."""
         return _run(self.folder, "log", "--max-count=1", "--format=%s", commit, "--")
 
-    def head(self) -> Head:
+    def head(self) -> CheckedOut:
         """What is checked out."""
         commit = self.resolve("HEAD", "HEAD")
         try:
-            return Head(_run(self.folder, "symbolic-ref", "--quiet", "HEAD"), commit)
+            return CheckedOut(_run(self.folder, "symbolic-ref", "--quiet", "HEAD"), commit)
         except subprocess.CalledProcessError:
-            return Head(None, commit)
+            return CheckedOut(None, commit)
 
     def changes(self) -> list[str]:
         """Tracked files that differ from what is checked out; untracked files are none of our business."""
@@ -155,7 +155,7 @@ class Repository:
         self.refuse_unclean()
         self._switch("--detach", commit)
 
-    def restore(self, head: Head) -> None:
+    def restore(self, head: CheckedOut) -> None:
         """Checks out what was checked out before."""
         self.refuse_unclean()
         branch = (head.branch or "").removeprefix("refs/heads/")

@@ -28,7 +28,7 @@ class JournalError(CicpeError):
     """The log of a bisection is not there, is there already, or cannot be read."""
 
 
-class Entry(NamedTuple):
+class RunEntry(NamedTuple):
     """A run or a skip that is in force."""
 
     commit: str
@@ -104,19 +104,19 @@ class Journal:
         sync_folder(self.path.parent)
 
 
-def in_force(events: list[dict[str, Any]]) -> list[Entry]:
+def in_force(events: list[dict[str, Any]]) -> list[RunEntry]:
     """The runs and skips that no undoing has taken back, in their order.
 
     Raises:
         JournalError: An event is none that a version of this program has written.
     """
-    entries: list[Entry] = []
+    entries: list[RunEntry] = []
     for number, event in enumerate(events, start=2):
         match event:
             case {"event": "undo"} if entries:
                 entries.pop()
             case {"event": "run", "commit": str(commit), "outcome": ("pass" | "fail" | "skip") as outcome}:
-                entries.append(Entry(commit, outcome))
+                entries.append(RunEntry(commit, outcome))
             case _:
                 raise JournalError(f"the log is damaged in line {number}: {event!r}")
     return entries

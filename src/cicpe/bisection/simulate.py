@@ -40,7 +40,7 @@ class BisectionOutcomes(NamedTuple):
 
 @final
 @dataclass(frozen=True)
-class StopAt:
+class BisectionEnd:
     """When a bisection ends: at a confidence, or at a number of runs."""
 
     confidence: float
@@ -51,7 +51,7 @@ def play_bisections(
     belief: CulpritBelief,
     rule: Rule,
     tasks: FlakyTasks,
-    stop: StopAt,
+    stop: BisectionEnd,
     seed: int,
     state: CulpritState | None = None,
     may_run: Flags | None = None,
@@ -91,7 +91,7 @@ def play_bisections(
 
 
 def forecast(
-    belief: CulpritBelief, state: CulpritState, stop: StopAt, may_run: Flags, seed: int = 0
+    belief: CulpritBelief, state: CulpritState, stop: BisectionEnd, may_run: Flags, seed: int = 0
 ) -> tuple[float, float, float]:
     """How many more runs to expect: bisections drawn from the posterior are played on to their end.
 
@@ -109,7 +109,7 @@ def forecast(
     size = int(np.clip(FORECAST_SIZE // belief.n_commits, 9, 33))
     tasks = _draw_tasks(belief, state, size, rng)
     copies = type(state)(*(np.repeat(part, size, axis=0) for part in state))
-    within = StopAt(stop.confidence, min(stop.cap, FORECAST_RUNS))
+    within = BisectionEnd(stop.confidence, min(stop.cap, FORECAST_RUNS))
     runs = play_bisections(belief, expected_entropy, tasks, within, seed + 1, copies, may_run).runs
     low, middle, high = np.quantile(runs, [0.25, 0.5, 0.75])
     return float(middle), float(low), float(high)
