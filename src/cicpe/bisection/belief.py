@@ -91,13 +91,16 @@ class CulpritBelief:
         """The state before the first run."""
         shape = (batch, self.n_commits)
         after, before = self.rates.after, self.rates.before
-        shapes = [np.full(shape, value) for value in (after.fails, after.passes, before.fails, before.passes)]
+        a, b, c, d = (np.full(shape, value) for value in (after.fails, after.passes, before.fails, before.passes))
         log_order, overlap = 0.0, -math.inf
         if self.rates.ordered:
-            log_order = float(log_order_probability(*(one[0, :1] for one in shapes))[0])
+            log_order = float(log_order_probability(a[0, :1], b[0, :1], c[0, :1], d[0, :1])[0])
             overlap = log_overlap(after, before)
         return CulpritState(
-            *shapes,
+            a,
+            b,
+            c,
+            d,
             np.full(shape, log_order),
             np.full(shape, overlap),
             np.full(shape, math.log((1 - self.nothing) / self.n_commits)),

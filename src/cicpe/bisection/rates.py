@@ -111,7 +111,8 @@ def _integral_below(weight: Numbers) -> Numbers:
     whole = panels.sum(axis=-1)
     earlier = np.cumsum(whole, axis=-1) - whole
     part = np.maximum(panels @ _parts_of_a_panel(), 0.0)
-    return (earlier[..., None] + part).reshape(weight.shape)
+    result: Numbers = (earlier[..., None] + part).reshape(weight.shape)
+    return result
 
 
 @lru_cache(maxsize=1)

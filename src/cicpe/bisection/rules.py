@@ -58,7 +58,8 @@ def cheapest(price: Numbers, may_run: Flags | None = None) -> Positions:
     equal = price <= least + 1e-12 * np.maximum(1.0, np.abs(least))
     position = np.arange(price.shape[1])
     off_centre = np.abs(position - (price.shape[1] - 1) / 2)
-    return np.where(equal, off_centre, np.inf).argmin(axis=1)
+    nearest: Positions = np.where(equal, off_centre, np.inf).argmin(axis=1)
+    return nearest
 
 
 def _outlook(after: Numbers, before: Numbers, nothing: Numbers) -> Outlook:
