@@ -270,16 +270,14 @@ def ratios(kept: dict[str, Any]) -> str:
     """Our runs over git_bayesect's, where both were measured, and where its accuracy or ours is below what was asked."""
     lines = []
     for name, row in kept.get("race", {}).items():
-        if {"ours", "git_bayesect"} <= set(row):
-            commits, after, before = name.split()
-            parts = [f"{row['ours']['mean_runs'] / row['git_bayesect']['mean_runs']:.2f} of its runs as it comes"]
-            if "git_bayesect, our prior" in row:
-                parts.append(
-                    f"{row['ours']['mean_runs'] / row['git_bayesect, our prior']['mean_runs']:.2f} where it has our prior"
-                )
-            short = [method for method in row if row[method]["accuracy"] < CONFIDENCE]
-            missed = f"; below {CONFIDENCE:g}: {', '.join(short)}" if short else ""
-            lines.append(f"- {commits} commits, {after} / {before}: {', '.join(parts)}{missed}.")
+        commits, after, before = name.split()
+        short = [method for method in row if row[method]["accuracy"] < CONFIDENCE]
+        parts = [f"accuracy below {CONFIDENCE:g}: {'; '.join(short)}"] if short else []
+        for other, words in (("git_bayesect", "as it comes"), ("git_bayesect, our prior", "where it has our prior")):
+            if other in row:
+                parts.append(f"ours makes {row['ours']['mean_runs'] / row[other]['mean_runs']:.2f} of its runs {words}")
+        if parts:
+            lines.append(f"- {commits} commits, {after} / {before}: {'; '.join(parts)}.")
     return "\n".join(lines)
 
 
@@ -330,6 +328,8 @@ posterior promises (an average over its prior), so an accuracy may lie below 0.9
 {race}
 
 {ratios}
+
+Where git_bayesect has our prior, the two differ little: what is gained over it as it comes is gained by the prior. An entry that is not measured is measured when the command is run again.
 
 ## The rule for the next commit
 
