@@ -62,6 +62,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "certification": MODEL | {"evaluation"},
     "plots": {"errors"},
     "testing": DECIDER | {"sessions"},
+    "bisection": {"_version", "errors", "files"},
     "doctor": DECIDER,
     "progress": {"training"},
     "race": DECIDER | {"calibration", "training"},
@@ -69,7 +70,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "integrations": EVERYTHING | {"baselines"},
     "server": BASE | {"spaces", "sessions", "zoo", "model", "api"},
     "reporting": EVERYTHING | {"baselines", "plots"},
-    "cli": EVERYTHING | {"doctor", "race", "progress", "plots", "testing", "baselines", "reporting", "server"},
+    "cli": EVERYTHING
+    | {"bisection", "doctor", "race", "progress", "plots", "testing", "baselines", "reporting", "server"},
     "__init__": EVERYTHING,
     "__main__": {"cli"},
 }
