@@ -28,6 +28,7 @@ from cicpe.evaluation.reliability import reliability, spread, survival
 from cicpe.evaluation.robustness import robustness
 from cicpe.plots.ackley import Reach, plot_ackley_ranges
 from cicpe.plots.bands import plot_spread, plot_survival
+from cicpe.plots.campaign import plot_campaign
 from cicpe.plots.heat import plot_robustness
 from cicpe.plots.maps import plot_maps
 from cicpe.plots.methods import plot_methods
@@ -108,6 +109,21 @@ def trajectory_figure() -> Drawn:
     )
     ended = f"it stopped after {trace.stop_time} queries with loss {trace.loss:.3f}"
     return Drawn(figure, f"One episode, coordinate by coordinate (n = 1, seed {SEED}): {ended}.")
+
+
+def campaign_figure(example: int = 3) -> Drawn:
+    """The figure of the start page: what was asked and seen, and how the confidence came along."""
+    epsilon, noise = BESIDES["gp-max-1d"]
+    model = cicpe.load("gp-max-1d")
+    agent, problem = model.agent(epsilon, DELTA, "each"), model.tasks({"noise": noise})
+    chosen = play_examples(agent, problem, example + 1, SEED)[example]
+    confidence = chosen.trace.confidence[: chosen.trace.stop_time + 1]
+    figure = plot_campaign(path_queries(chosen, epsilon), confidence, asked=1 - DELTA)
+    caption = (
+        f"One campaign of `gp-max-1d` (epsilon {epsilon:g}, delta {DELTA:g}, noise {noise:g}, seed {SEED + example}): it stopped "
+        f"after {chosen.trace.stop_time} measurements, {chosen.trace.loss:.3f} off."
+    )
+    return Drawn(figure, caption)
 
 
 def planes_figure() -> Drawn:
@@ -222,6 +238,7 @@ def largest(dim: int, decay: float, frequency: float, tasks: int, slopes: int = 
 
 
 FIGURES: dict[str, Callable[[], Drawn | None]] = {
+    "campaign": campaign_figure,
     "comparison-binary-search-6d": lambda: compared("binary-search-6d"),
     "comparison-best-arm-5d": lambda: compared("best-arm-5d"),
     "comparison-gp-max-1d": lambda: compared("gp-max-1d"),

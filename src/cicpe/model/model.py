@@ -90,7 +90,14 @@ class Model:
         )
 
     def unstopped(self, epsilon: float) -> BeliefAgent:
-        """The same agent without a stop rule: it makes every query that it may."""
+        """The same agent without a stop rule: it makes every query that it may.
+
+        Args:
+            epsilon: How far off an answer may be.
+
+        Returns:
+            An agent that ends at its horizon.
+        """
         return BeliefAgent(
             self.belief,
             STOP_RULES["confidence"],
@@ -103,7 +110,18 @@ class Model:
         )
 
     def session(self, epsilon: float, delta: float, *, seed: int = 0, stop: str = "each", **context: float) -> Session:
-        """A live campaign. Context, such as ``noise=0.05``, is given by name; see ``context_names``."""
+        """A live campaign. Context, such as ``noise=0.05``, is given by name; see ``context_names``.
+
+        Args:
+            epsilon: How far off the answer may be.
+            delta: How often it may be farther off.
+            seed: Seeds the queries.
+            stop: The stop rule: ``each`` asks 1 - delta of this campaign, ``average`` of all campaigns together.
+            **context: What is known beforehand; the default of the problem where it is not named.
+
+        Returns:
+            The session, with an empty log.
+        """
         agent = self.agent(epsilon, delta, stop)
         values = self._context(context)
         return Session(
@@ -120,7 +138,14 @@ class Model:
         )
 
     def full_context(self, named: Mapping[str, float]) -> dict[str, float]:
-        """Every context by name: as given, and what is taken where none was named."""
+        """Every context by name: as given, and what is taken where none was named.
+
+        Args:
+            named: Contexts that were named.
+
+        Returns:
+            All of them.
+        """
         return dict(zip(self.description.context_names, self._context(named), strict=True))
 
     def _context(self, named: Mapping[str, float]) -> tuple[float, ...]:
@@ -141,7 +166,15 @@ class Model:
         return tuple(values)
 
     def tasks(self, context: Mapping[str, float] | None = None, problem: Problem | None = None) -> Problem:
-        """The family (or another ``problem`` in its place) at known contexts, which must be ones it was trained for."""
+        """The family (or another ``problem`` in its place) at known contexts, which must be ones it was trained for.
+
+        Args:
+            context: Known contexts, at one value each.
+            problem: The other family.
+
+        Returns:
+            The family whose tasks are to be played.
+        """
         family = problem or self.problem
         for name, value in (context or {}).items():
             if name in self.description.context_names:
@@ -149,7 +182,14 @@ class Model:
         return family.with_context(**context) if context else family
 
     def misfit(self, problem: Problem) -> str | None:
-        """In what the shape of a problem's tasks is not that of the model's own, in words; None where it is."""
+        """In what the shape of a problem's tasks is not that of the model's own, in words; None where it is.
+
+        Args:
+            problem: Another family.
+
+        Returns:
+            The difference, as words.
+        """
         shape = {
             "query_space": problem.query_space.to_json(),
             "answer_space": problem.answer_space.to_json(),
@@ -162,13 +202,22 @@ class Model:
         return None
 
     def check_contexts(self, context: Tensor) -> None:
-        """Refuses tasks of which one has a context that the model was not trained for."""
+        """Refuses tasks of which one has a context that the model was not trained for.
+
+        Args:
+            context: One row per task: ``n x context``.
+        """
         for name, values in zip(self.description.context_names, context.unbind(dim=1), strict=True):
             for value in (values.min(), values.max()):
                 self.check_context(name, float(value))
 
     def check_context(self, name: str, value: float) -> None:
-        """Refuses a context outside the range that the model was trained and calibrated for."""
+        """Refuses a context outside the range that the model was trained and calibrated for.
+
+        Args:
+            name: Which context.
+            value: Its value.
+        """
         i = self.description.context_names.index(name)
         low, high = self.description.context_low[i], self.description.context_high[i]
         slack = 0.01 * (high - low) + 1e-6 * abs(high)
@@ -176,7 +225,11 @@ class Model:
             raise InvalidInput(name, value, f"from {low:g} to {high:g}, the range that this model was trained for")
 
     def weights(self) -> bytes:
-        """The weights as they are saved."""
+        """The weights as they are saved.
+
+        Returns:
+            The bytes of ``weights.safetensors``.
+        """
         return weights_of(self.belief, self.description)
 
     @property
@@ -202,11 +255,22 @@ class Model:
         return hashlib.sha256((self.sha256 + self.calibration.model_dump_json()).encode()).hexdigest()
 
     def card(self) -> str:
-        """A page about the model, in words."""
+        """A page about the model, in words.
+
+        Returns:
+            Markdown.
+        """
         return card(self.description, self.calibration, self.alarm)
 
     def save(self, folder: str | Path) -> Path:
-        """Writes the model's folder and returns its path."""
+        """Writes the model's folder and returns its path.
+
+        Args:
+            folder: Where to; a model that is there is replaced, whole or not at all.
+
+        Returns:
+            The folder.
+        """
         path = Path(folder)
         if self.family is not None:
             spec_of(self.family).check_options()
@@ -227,6 +291,9 @@ class Model:
             folder: Where it is. Nothing that it names is imported.
             problem: What it was trained on, where that is not registered: itself, its class, or ``file.py:Class``.
             changed_problem: Take the problem though its source is not the one that the model was trained on.
+
+        Returns:
+            The model.
         """
         found: list[Problem] = []
 
