@@ -139,6 +139,17 @@ def planes_figure() -> Drawn:
     return Drawn(figure, f"Three episodes in query space, not chosen (seeds {SEED} to {SEED + 2}).")
 
 
+def ackley_planes_figure(epsilon: float = 0.2, noise: float = 0.05) -> Drawn:
+    _, agent, problem = played("ackley-3d", epsilon, noise)
+    figure = plot_planes(
+        [plane(example, epsilon, whole=False) for example in play_examples(agent, problem, 3, SEED)],
+        (-1.0, -1.0),
+        (1.0, 1.0),
+        title=f"ackley-3d, epsilon {epsilon:g}, noise {noise:g}: two of three coordinates",
+    )
+    return Drawn(figure, f"Three episodes in query space, not chosen (seeds {SEED} to {SEED + 2}).")
+
+
 def paths_figure() -> Drawn:
     epsilon, noise = BESIDES["gp-max-1d"]
     _, agent, problem = played("gp-max-1d", epsilon, noise)
@@ -246,6 +257,7 @@ FIGURES: dict[str, Callable[[], Drawn | None]] = {
     "posterior-std": spread_figure,
     "trajectory": trajectory_figure,
     "query-plane": planes_figure,
+    "ackley-plane": ackley_planes_figure,
     "gp-paths": paths_figure,
     "copper-maps": copper_figure,
     "reliability": reliability_figure,

@@ -23,7 +23,7 @@ log = logging.getLogger("mkdocs.plugins.site_pages")
 
 SECTIONS: dict[str, tuple[str, ...]] = {
     "Start": ("index.md", "choose.md", "comparison.md"),
-    "Tutorials": ("tutorials/first-campaign.md", "tutorials/"),
+    "Tutorials": ("tutorials/index.md", "tutorials/first-campaign.md", "tutorials/"),
     "How to": ("how-to/index.md", "how-to/"),
     "Gallery": ("gallery.md", "kinds/"),
     "Explanation": ("how-it-works.md", "guarantees.md", "architecture.md", "decisions/"),
@@ -32,10 +32,19 @@ SECTIONS: dict[str, tuple[str, ...]] = {
     "Reference": ("commands.md", "command-line.md", "security.md", "changelog.md"),
 }
 """Pages of each tab, in order; a folder stands for all of its pages that were not named before it."""
+NESTED = {"decisions/": "Decisions"}
+"""Folders that are a section of their own within a tab, and its title."""
 REST = "Explanation"
 """Where a page goes that none of the sections names."""
 OUTSIDE = {"README.md": "index.md", "CHANGELOG.md": "changelog.md"}
 """Files outside ``docs/`` that are a page of the site."""
+
+
+INDEXES = {
+    "how-to": ("How to ...", "A page for each job."),
+    "tutorials": ("Tutorials", "From the beginning to the end of something, every command run."),
+}
+"""Folders whose first page lists the others: its title, and a sentence."""
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
@@ -50,23 +59,25 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 def on_page_markdown(markdown: str, *, page: Page, config: MkDocsConfig, files: Files) -> str:
     """Links to files outside ``docs/`` become pages of the site, or addresses in the repository."""
-    return outside_links(markdown, page.file.src_uri, config.repo_url or "")
+    return outside_links(markdown, page.file.src_uri, config.extra["repository"])
 
 
 def generated_pages() -> dict[str, str]:
     """Every page that is made from something else, by its name."""
-    return {"commands.md": command_page(), "gallery.md": gallery_page(), "changelog.md": changelog_page()}
+    pages = {"commands.md": command_page(), "gallery.md": gallery_page(), "changelog.md": changelog_page()}
+    pages |= {f"{folder}/index.md": index_page(folder, *words) for folder, words in INDEXES.items()}
+    return pages
 
 
-def navigation(pages: Iterable[str]) -> list[dict[str, list[str]]]:
-    """The tabs with their pages."""
+def navigation(pages: Iterable[str]) -> list[dict[str, list[Any]]]:
+    """The tabs with their pages, as MkDocs takes them."""
     left = sorted(pages)
-    tabs: dict[str, list[str]] = {}
+    tabs: dict[str, list[Any]] = {}
     for title, entries in SECTIONS.items():
         tabs[title] = []
         for entry in entries:
             chosen = [name for name in left if name == entry or (entry.endswith("/") and name.startswith(entry))]
-            tabs[title] += chosen
+            tabs[title] += [{NESTED[entry]: chosen}] if entry in NESTED and chosen else chosen
             left = [name for name in left if name not in chosen]
     tabs[REST] += left
     return [{title: names} for title, names in tabs.items() if names]
@@ -91,6 +102,22 @@ def outside_links(markdown: str, source: str, repository: str) -> str:
         return f"]({repository}/blob/main/{inside}{'#' + anchor if anchor else ''})"
 
     return re.sub(r"\]\((\.\./[^)\s]+)\)", replace, markdown)
+
+
+def index_page(folder: str, title: str, sentence: str) -> str:
+    """A list of the pages of a folder, each with how it begins."""
+    lines = [f"# {title}", "", sentence, ""]
+    for file in sorted((ROOT / "docs" / folder).glob("*.md")):
+        heading, beginning = opening(file.read_text(encoding="utf-8"))
+        lines += [f"- **[{heading}]({file.name})**: {beginning}"]
+    return "\n".join(lines) + "\n"
+
+
+def opening(text: str) -> tuple[str, str]:
+    """The title of a page and the first sentence of its first paragraph."""
+    heading, _, rest = text.removeprefix("# ").partition("\n")
+    paragraph = " ".join(rest.strip().partition("\n\n")[0].split())
+    return heading, re.split(r"(?<=[.:?])\s", paragraph)[0]
 
 
 def changelog_page() -> str:
@@ -133,7 +160,7 @@ def commands_of(command: Any, words: tuple[str, ...]) -> Iterable[tuple[tuple[st
 
 def command_lines(words: tuple[str, ...], command: Any) -> list[str]:
     """The section of one command."""
-    title, _, rest = (command.help or "").strip().partition("\n")
+    title, _, rest = (command.help or "").replace("\b", "").strip().partition("\n")
     text, _, examples = rest.partition("Examples:")
     arguments = [option for option in command.params if option.param_type_name == "argument"]
     options = [option for option in command.params if option.param_type_name == "option" and not option.hidden]
@@ -144,7 +171,7 @@ def command_lines(words: tuple[str, ...], command: Any) -> list[str]:
     if examples.strip():
         lines += ["```text", *(line.strip() for line in examples.strip().splitlines()), "```", ""]
     if arguments or options:
-        lines += ["| | | |", "|---|---|---|"]
+        lines += ["| | default | |", "|---|---|---|"]
         lines += [f"| `{argument_name(one)}` | | {cell(one.help)} |" for one in arguments]
         lines += [f"| `{flags(one)}` | {default_of(one)} | {cell(one.help)} |" for one in options]
         lines.append("")
@@ -153,7 +180,13 @@ def command_lines(words: tuple[str, ...], command: Any) -> list[str]:
 
 def unwrapped(text: str) -> str:
     """Paragraphs of a help text as Markdown: lines joined, spaces at their beginning gone."""
-    return "\n\n".join(" ".join(part.split()) for part in text.strip().split("\n\n"))
+    return "\n\n".join(plain(part) for part in text.strip().split("\n\n"))
+
+
+def plain(text: str) -> str:
+    """A text on one line, in which square brackets outside of code are no links."""
+    parts = " ".join(text.split()).split("`")
+    return "`".join(re.sub(r"([\[\]<>])", r"\\\1", part) if i % 2 == 0 else part for i, part in enumerate(parts))
 
 
 def argument_name(argument: Any) -> str:
@@ -175,12 +208,12 @@ def default_of(option: Any) -> str:
         return "required"
     if option.is_flag or option.default in (None, (), "") or callable(option.default):
         return ""
-    return f"default `{option.default}`"
+    return f"`{option.default}`"
 
 
 def cell(text: str | None) -> str:
     """A text that fits into a cell of a table."""
-    return " ".join((text or "").split()).replace("|", "\\|")
+    return plain(text or "").replace("|", "\\|")
 
 
 def gallery_page() -> str:
@@ -188,8 +221,8 @@ def gallery_page() -> str:
     lines = [
         "# Gallery",
         "",
-        "Kinds of experiment that are ready to use, and the models that ship with the library. A figure shows one episode",
-        "or several of that kind, drawn by `python scripts/figures.py`.",
+        "Kinds of experiment that are ready to use, and the models that ship with the library. Each name can be given wherever",
+        "a MODEL is asked for: `cicpe session new gp-max-1d --epsilon 0.2 --delta 0.1`.",
         "",
     ]
     return "\n".join(lines + template_lines() + zoo_lines())
@@ -224,13 +257,13 @@ def templates() -> dict[str, str]:
 
 FAMILY_FIGURES = {
     "binary-search": (
-        "trajectory.png",
+        "trajectory",
         "Find a point by asking, coordinate by coordinate, on which side of a place it lies.",
     ),
-    "best-arm": ("comparison-best-arm-5d.png", "Find the best direction on a sphere, from noisy rewards."),
-    "gp-max": ("gp-paths.png", "Find the greatest value of a smooth function, measured with noise."),
-    "ackley": ("ackley-range.png", "Find the lowest point of a rugged function of unknown shape."),
-    "geochem": ("copper-maps.png", "Find the peak of a region's copper field, learned from surveys of other regions."),
+    "best-arm": ("comparison-best-arm-5d", "Find the best direction on a sphere, from noisy rewards."),
+    "gp-max": ("gp-paths", "Find the greatest value of a smooth function, measured with noise."),
+    "ackley": ("ackley-plane", "Find the lowest point of a rugged function of unknown shape."),
+    "geochem": ("copper-maps", "Find the peak of a region's copper field, learned from surveys of other regions."),
 }
 """Per family: its figure in ``docs/images`` and what it is, in a sentence."""
 
@@ -238,6 +271,7 @@ FAMILY_FIGURES = {
 def zoo_lines() -> list[str]:
     """A section per family of the zoo, with a row per model."""
     zoo = importlib.import_module("cicpe.zoo")
+    captions = json.loads((ROOT / "docs" / "images" / "captions.json").read_text(encoding="utf-8"))
     families: dict[str, list[str]] = {}
     for name in zoo.names():
         config = json.loads((zoo.folder(name) / "config.json").read_text(encoding="utf-8"))
@@ -246,10 +280,15 @@ def zoo_lines() -> list[str]:
         families.setdefault(config["problem"], []).append(row)
     lines = []
     for family, rows in families.items():
-        figure, sentence = FAMILY_FIGURES.get(family, (f"kind-{family}.png", ""))
+        figure, sentence = FAMILY_FIGURES.get(family, (f"kind-{family}", ""))
         lines += [f"## {family} {{ #zoo-{family} }}", "", sentence, ""]
-        if (ROOT / "docs" / "images" / figure).exists():
-            lines += [f"![{family}](images/{figure})", ""]
+        if (ROOT / "docs" / "images" / f"{figure}.png").exists():
+            lines += [
+                f"![{family}](images/{figure}.png)",
+                "",
+                f"*{captions[figure]}*" if figure in captions else "",
+                "",
+            ]
         lines += ["| model | epsilon | queries, at most | minutes to train |", "|---|---|---|---|", *rows, ""]
         if (ROOT / "docs" / "results" / f"{family}.md").exists():
             lines += [f"[What was measured](results/{family}.md)", ""]
@@ -262,9 +301,19 @@ def llms_text(config: MkDocsConfig) -> str:
     for tab in config.nav or []:
         for title, names in tab.items():
             lines += [f"## {title}", ""]
-            lines += [f"- [{name.removesuffix('.md')}]({config.site_url}{web_address(name)})" for name in names]
+            lines += [f"- [{name.removesuffix('.md')}]({config.site_url}{web_address(name)})" for name in flat(names)]
             lines.append("")
     return "\n".join(lines)
+
+
+def flat(entries: Iterable[Any]) -> Iterable[str]:
+    """The pages of a tab, those of its sections among them."""
+    for entry in entries:
+        if isinstance(entry, str):
+            yield entry
+        else:
+            for names in entry.values():
+                yield from flat(names)
 
 
 def web_address(name: str) -> str:
