@@ -1,0 +1,102 @@
+"""Commands and programs in the pages are run; what a page says was printed is compared, numbers aside.
+
+A block of ``python`` is run, one after the other in one namespace, unless it is a file of ``examples/``, which has a
+test of its own. A block of ``console`` is run command by command; without printed lines, a command has to end well. A
+block of ``text`` is not run.
+"""
+
+import os
+import re
+import shlex
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from commands import REPOSITORY, Run
+
+PAGES = [
+    "how-to/correct-a-typo.md",
+    "how-to/numpy-simulator.md",
+    "how-to/past-campaigns.md",
+    "how-to/postgresql.md",
+    "how-to/read-a-certificate.md",
+    "how-to/when-it-refuses.md",
+]
+FENCE = re.compile(r"^```(\S*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+NUMBER = re.compile(r"\b[0-9a-f]{8,}\b|-?\d[\d.,:]*")
+EXAMPLES = {path.read_text(encoding="utf-8") for path in (REPOSITORY / "examples").glob("*.py")}
+
+
+class Command(NamedTuple):
+    """A command of a page, and what the page says it prints."""
+
+    words: list[str]
+    printed: str
+
+
+def blocks(page: str, language: str) -> list[str]:
+    text = (REPOSITORY / "docs" / page).read_text(encoding="utf-8")
+    return [body for kind, body in FENCE.findall(text) if kind == language]
+
+
+def commands_of(block: str) -> list[Command]:
+    """Every line that begins with a dollar, with the lines below it."""
+    parts = re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]
+    return [Command(shlex.split(part.partition("\n")[0]), part.partition("\n")[2]) for part in parts]
+
+
+def masked(text: str) -> list[str]:
+    """Lines without their numbers, hashes and widths."""
+    lines = (" ".join(NUMBER.sub("#", line).replace("─", "").split()) for line in text.splitlines())
+    return [line for line in lines if line]
+
+
+@pytest.fixture
+def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder to work in, with the examples in it and a store of its own."""
+    (tmp_path / "examples").symlink_to(REPOSITORY / "examples")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("CICPE_STORE", str(tmp_path / "campaigns.db"))
+    monkeypatch.setenv("COLUMNS", "120")
+    return tmp_path
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_programs_run(page: str, desk: Path) -> None:
+    names: dict[str, object] = {"__name__": "page"}
+    for block in blocks(page, "python"):
+        if block not in EXAMPLES:
+            exec(compile(block, page, "exec"), names)
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if blocks(page, "console")])
+def test_commands_print_what_the_page_says(page: str, desk: Path, run: Run) -> None:
+    for block in blocks(page, "console"):
+        for command in commands_of(block):
+            assert command.words[0] == "cicpe", command
+            done = run(*command.words[1:])
+            if not command.printed:
+                assert done.code == 0, done
+                continue
+            # What happened goes to standard error, before what is asked for on standard output.
+            assert masked(done.err + done.out) == masked(command.printed), command.words
+            assert done.code == (2 if command.printed.startswith("error: ") else 0)
+
+
+def test_pages_with_an_example_show_it_as_it_is() -> None:
+    assert (REPOSITORY / "examples" / "own_simulator.py").read_text() in blocks("how-to/numpy-simulator.md", "python")
+
+
+def test_every_how_to_of_ours_is_tried() -> None:
+    """A page whose programs nobody runs would be found: each is here, or has a test that names it."""
+    tests = "".join(path.read_text(encoding="utf-8") for path in Path(os.fspath(REPOSITORY), "tests").rglob("*.py"))
+    names = [path.name for path in (REPOSITORY / "docs" / "how-to").glob("*.md")]
+    assert [name for name in names if name not in tests] == []
+
+
+def test_another_printout_would_be_seen() -> None:
+    (command,) = commands_of("$ cicpe zoo list\nfurnace: query 3   (confidence 0.31)\n")
+    assert command.words == ["cicpe", "zoo", "list"]
+    assert masked(command.printed) == masked("furnace:  query 4 (confidence 0.99)")
+    assert masked(command.printed) != masked("furnace has stopped (confidence 0.99)")
