@@ -1,5 +1,6 @@
 """The library in a few functions: train, evaluate, recalibrate, fit an alarm."""
 
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -103,6 +104,8 @@ def train(
         )
         winner, fitted = race.run(candidates(problem))
         run = _Run(problem, fitted.config, winner.recipe, seed, calibration_episodes)
+        if race.interrupted:
+            began = -math.inf  # only the share that calibration always has
         return _calibrated(run, fitted, minutes, began, callback, folder)
     choice = choose(recipe, problem, actor)
     config = _configured(choice.config, wanted, settings)
