@@ -139,9 +139,6 @@ def certify(
         problem: The family, where the model's own place has moved.
         ledger: Earlier certificates. Tests of the same weights among them have spent alpha.
         alpha_of_run: For a checkpoint, the budget of which ``alpha`` is its share.
-
-    Returns:
-        The certificate, passed or not. It is not written anywhere: ``append_certificate`` does that.
     """
     about, weights = model.description, model.sha256
     earlier = tests_of(weights, ledger)

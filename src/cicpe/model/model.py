@@ -90,14 +90,7 @@ class Model:
         )
 
     def unstopped(self, epsilon: float) -> BeliefAgent:
-        """The same agent without a stop rule: it makes every query that it may.
-
-        Args:
-            epsilon: How far off an answer may be.
-
-        Returns:
-            An agent that ends at its horizon.
-        """
+        """The same agent without a stop rule: it makes every query that it may."""
         return BeliefAgent(
             self.belief,
             STOP_RULES["confidence"],
@@ -110,18 +103,7 @@ class Model:
         )
 
     def session(self, epsilon: float, delta: float, *, seed: int = 0, stop: str = "each", **context: float) -> Session:
-        """A live campaign. Context, such as ``noise=0.05``, is given by name; see ``context_names``.
-
-        Args:
-            epsilon: How far off the answer may be.
-            delta: How often it may be farther off.
-            seed: Seeds the queries.
-            stop: The stop rule: ``each`` asks 1 - delta of this campaign, ``average`` of all campaigns together.
-            **context: What is known beforehand; the default of the problem where it is not named.
-
-        Returns:
-            The session, with an empty log.
-        """
+        """A live campaign. Context, such as ``noise=0.05``, is given by name; see ``context_names``."""
         agent = self.agent(epsilon, delta, stop)
         values = self._context(context)
         return Session(
@@ -138,14 +120,7 @@ class Model:
         )
 
     def full_context(self, named: Mapping[str, float]) -> dict[str, float]:
-        """Every context by name: as given, and what is taken where none was named.
-
-        Args:
-            named: Contexts that were named.
-
-        Returns:
-            All of them.
-        """
+        """Every context by name: as given, and what is taken where none was named."""
         return dict(zip(self.description.context_names, self._context(named), strict=True))
 
     def _context(self, named: Mapping[str, float]) -> tuple[float, ...]:
@@ -166,15 +141,7 @@ class Model:
         return tuple(values)
 
     def tasks(self, context: Mapping[str, float] | None = None, problem: Problem | None = None) -> Problem:
-        """The family (or another ``problem`` in its place) at known contexts, which must be ones it was trained for.
-
-        Args:
-            context: Known contexts, at one value each.
-            problem: The other family.
-
-        Returns:
-            The family whose tasks are to be played.
-        """
+        """The family (or another ``problem`` in its place) at known contexts, which must be ones it was trained for."""
         family = problem or self.problem
         for name, value in (context or {}).items():
             if name in self.description.context_names:
@@ -182,14 +149,7 @@ class Model:
         return family.with_context(**context) if context else family
 
     def misfit(self, problem: Problem) -> str | None:
-        """In what the shape of a problem's tasks is not that of the model's own, in words; None where it is.
-
-        Args:
-            problem: Another family.
-
-        Returns:
-            The difference, as words.
-        """
+        """In what the shape of a problem's tasks is not that of the model's own, in words; None where it is."""
         shape = {
             "query_space": problem.query_space.to_json(),
             "answer_space": problem.answer_space.to_json(),
@@ -202,22 +162,13 @@ class Model:
         return None
 
     def check_contexts(self, context: Tensor) -> None:
-        """Refuses tasks of which one has a context that the model was not trained for.
-
-        Args:
-            context: One row per task: ``n x context``.
-        """
+        """Refuses tasks of which one has a context that the model was not trained for."""
         for name, values in zip(self.description.context_names, context.unbind(dim=1), strict=True):
             for value in (values.min(), values.max()):
                 self.check_context(name, float(value))
 
     def check_context(self, name: str, value: float) -> None:
-        """Refuses a context outside the range that the model was trained and calibrated for.
-
-        Args:
-            name: Which context.
-            value: Its value.
-        """
+        """Refuses a context outside the range that the model was trained and calibrated for."""
         i = self.description.context_names.index(name)
         low, high = self.description.context_low[i], self.description.context_high[i]
         slack = 0.01 * (high - low) + 1e-6 * abs(high)
@@ -225,11 +176,7 @@ class Model:
             raise InvalidInput(name, value, f"from {low:g} to {high:g}, the range that this model was trained for")
 
     def weights(self) -> bytes:
-        """The weights as they are saved.
-
-        Returns:
-            The bytes of ``weights.safetensors``.
-        """
+        """The weights as they are saved."""
         return weights_of(self.belief, self.description)
 
     @property
@@ -255,22 +202,11 @@ class Model:
         return hashlib.sha256((self.sha256 + self.calibration.model_dump_json()).encode()).hexdigest()
 
     def card(self) -> str:
-        """A page about the model, in words.
-
-        Returns:
-            Markdown.
-        """
+        """A page about the model, in words."""
         return card(self.description, self.calibration, self.alarm)
 
     def save(self, folder: str | Path) -> Path:
-        """Writes the model's folder and returns its path.
-
-        Args:
-            folder: Where to; a model that is there is replaced, whole or not at all.
-
-        Returns:
-            The folder.
-        """
+        """Writes the model's folder and returns its path."""
         path = Path(folder)
         if self.family is not None:
             spec_of(self.family).check_options()
@@ -291,9 +227,6 @@ class Model:
             folder: Where it is. Nothing that it names is imported.
             problem: What it was trained on, where that is not registered: itself, its class, or ``file.py:Class``.
             changed_problem: Take the problem though its source is not the one that the model was trained on.
-
-        Returns:
-            The model.
         """
         found: list[Problem] = []
 

@@ -99,15 +99,7 @@ def _among_its_neighbours(path: Path) -> Iterator[None]:
 
 
 def make_problem(name: str, **options: Any) -> Problem:
-    """Makes a problem; an option that its class does not take is refused by name.
-
-    Args:
-        name: A registered name, ``module:Class`` or ``path/to/file.py:Class``.
-        **options: What the constructor of its class is given.
-
-    Returns:
-        The problem.
-    """
+    """Makes a problem; an option that its class does not take is refused by name."""
     return make_from_class(problem_class(name), name, options)
 
 

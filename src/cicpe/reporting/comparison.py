@@ -97,9 +97,6 @@ def compare(
         models: Ours, by names to print; those of the zoo that were trained for just this problem, if left out. Others
             have to be of the same family, with the same spaces, and know the context of these tasks.
         follow: Is told what happens.
-
-    Returns:
-        A row per method, with intervals, and why methods were left out.
     """
     wanted = list(methods) if methods is not None else names()
     for name in wanted:
