@@ -12,6 +12,7 @@ from pydantic import BaseModel, ValidationError
 
 from cicpe.beliefs.base import Belief, BeliefConfig, FitRequest, FittedBelief
 from cicpe.beliefs.budget import CALIBRATION_SHARE, Budget
+from cicpe.calibration.alarm_fit import AlarmSizes, affordable_sizes
 from cicpe.calibration.alarm_fit import fit_alarm as fit_alarm_to
 from cicpe.calibration.thresholds import FINE, SHORT_PILOT_EPISODES, CalibrationRequest, calibrate, pilot
 from cicpe.certification.certificate import LEDGER, append_certificate
@@ -20,10 +21,14 @@ from cicpe.errors import InvalidInput, allowed_by, meant
 from cicpe.evaluation.evaluate import Evaluation, evaluate_agent
 from cicpe.model import Description, Model
 from cicpe.problems import Problem, TaskBatch, make_problem, spec_of
+from cicpe.problems.structure import observation_kinds
 from cicpe.race import Race, chosen_before
 from cicpe.streams import seed_for, stream
 from cicpe.training.callbacks import TrainingCallback
 from cicpe.training.recipes import candidates, choose
+
+ALARM_SHARE = 0.3
+"""Share of the time for calibration that the alarm is given."""
 
 
 def train(
@@ -135,15 +140,50 @@ def _calibrated(
     callback: TrainingCallback,
     folder: Path | None,
 ) -> Model:
-    """The model of a finished fit, calibrated in what is left of the budget, and saved."""
+    """The model of a finished fit, calibrated and given an alarm in what is left of the budget, and saved."""
     callback.on_calibration(0.0)
-    seconds = None
+    seconds, for_alarm = None, None
     if minutes is not None:
-        seconds = max(60 * minutes - (time.perf_counter() - began), 60 * minutes * CALIBRATION_SHARE)
+        left = max(60 * minutes - (time.perf_counter() - began), 60 * minutes * CALIBRATION_SHARE)
+        seconds, for_alarm = (1 - ALARM_SHARE) * left, ALARM_SHARE * left
     model = run.model(fitted, run.calibration_episodes, seconds, callback.on_calibration)
+    if folder is not None:
+        model.save(folder)  # whatever becomes of the alarm
+    callback.on_stage("fitting the alarm, which says whether a campaign looks like the prior", 0.0)
+    model, words = _alarmed(model, for_alarm, run.calibration_episodes)
+    callback.on_stage(words, 0.0)
     if folder is not None:
         model.save(folder)
     return model
+
+
+def _alarmed(model: Model, seconds: float | None, calibration_episodes: int) -> tuple[Model, str]:
+    """The model with an alarm of the size that its time allows, and in words what came of it.
+
+    A budget in updates has no time: the alarm then has as large a share of its usual size as the calibration has.
+    """
+    began, plan, seed = time.perf_counter(), model.description.training.calibration, model.description.seed
+    full = AlarmSizes(episodes=plan.alarm_episodes, ranked=plan.alarm_ranked, knots=plan.alarm_knots)
+    sizes: AlarmSizes | None = full.scaled(min(1.0, calibration_episodes / plan.max_episodes))
+    if seconds is not None:
+        sizes = affordable_sizes(
+            model.belief,
+            model.problem,
+            query_spread=model.calibration.query_spread,
+            epsilon=model.calibration.epsilons[0],
+            sizes=full,
+            seconds=seconds,
+            seed=seed,
+        )
+    if sizes is None:
+        return model, "no alarm: the time left was too short for the smallest one (cicpe alarm MODEL --save fits it)"
+    model = fit_alarm(model, seed=seed, sizes=sizes)
+    spent = (time.perf_counter() - began) / 60
+    model = replace(
+        model, description=model.description.model_copy(update={"minutes": model.description.minutes + spent})
+    )
+    small = "" if sizes == full else f", fewer than the usual {full.episodes} and {full.ranked}: the time was short"
+    return model, f"alarm fitted on {sizes.episodes} episodes of the prior, ranked among {sizes.ranked}{small}"
 
 
 @final
@@ -183,6 +223,7 @@ class _Run:
             query_space=problem.query_space.to_json(),
             answer_space=problem.answer_space.to_json(),
             observation_dim=problem.observation_dim,
+            observations=tuple(observation_kinds(problem, seed_for(self.seed, "context", "observations")).to_json()),
             context_names=tuple(problem.context_names),
             default_context=problem.default_context(),
             context_low=tuple(context.amin(dim=0).tolist()),
@@ -302,8 +343,15 @@ def recalibrate(model: Model, *, episodes: int = 32768, seed: int = 1, minutes: 
     return replace(model, calibration=calibration, alarm=alarm)
 
 
-def fit_alarm(model: Model, *, seed: int = 2, episodes: int | None = None, ranked: int | None = None) -> Model:
-    """The same model with an alarm: it will say whether a history looks like the prior's.
+def fit_alarm(
+    model: Model,
+    *,
+    seed: int = 2,
+    episodes: int | None = None,
+    ranked: int | None = None,
+    sizes: AlarmSizes | None = None,
+) -> Model:
+    """The same model with an alarm: it will say whether a history looks like the prior's. Training fits one itself.
 
     Args:
         model: What to watch. Networks take about a minute, and stay as they are; slower beliefs are ranked on fewer
@@ -311,19 +359,21 @@ def fit_alarm(model: Model, *, seed: int = 2, episodes: int | None = None, ranke
         seed: Seeds the episodes.
         episodes: Episodes of the prior by which it knows what is odd; as many as suit the belief where not given.
         ranked: Episodes of the prior among which a history is ranked, likewise.
+        sizes: All sizes at once, in the place of these two.
 
     Returns:
         The model with its alarm.
     """
     plan = model.description.training.calibration
+    usual = AlarmSizes(
+        episodes=episodes or plan.alarm_episodes, ranked=ranked or plan.alarm_ranked, knots=plan.alarm_knots
+    )
     alarm = fit_alarm_to(
         model.belief,
         model.problem,
         query_spread=model.calibration.query_spread,
         epsilon=model.calibration.epsilons[0],
-        episodes=episodes or plan.alarm_episodes,
-        ranked=ranked or plan.alarm_ranked,
-        n_context_knots=plan.alarm_knots,
+        sizes=sizes or usual,
         seed=seed,
     )
     return replace(model, alarm=alarm)
