@@ -20,7 +20,7 @@ from cicpe.beliefs.budget import Budget
 from cicpe.calibration.table import MARGIN
 from cicpe.episodes.table import EpisodeTable, RecordSettings, tabulate
 from cicpe.errors import CicpeError
-from cicpe.files import write_json
+from cicpe.files import read_file, write_json
 from cicpe.problems import Problem, TaskBatch
 from cicpe.training.callbacks import TrainingCallback
 from cicpe.training.recipes import Choice
@@ -270,9 +270,9 @@ def needed(table: EpisodeTable, epsilon: float, horizon: int, wanted: float = 1 
 def read_table(folder: Path | None) -> dict[str, Any] | None:
     """What was tried in a run's folder and what was chosen; None where there was no race."""
     try:
-        table: Any = json.loads((folder / TABLE).read_text()) if folder is not None else None
+        table: Any = json.loads(read_file(folder / TABLE)) if folder is not None else None
         return {"chosen": str(table["chosen"]), "tried": list(table["tried"])} if table else None
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return None
 
 

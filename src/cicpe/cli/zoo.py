@@ -11,6 +11,8 @@ from cicpe.cli import options
 from cicpe.cli.arguments import whole
 from cicpe.cli.output import note, plain_table, print_json, print_table
 from cicpe.errors import InvalidInput, ModelError, meant
+from cicpe.files import read_file
+from cicpe.sessions.texts import shown_page
 
 zoo_app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Trained models that ship with the library.")
 
@@ -55,7 +57,7 @@ def show_model(
 
 def _card(folder: Path) -> str:
     try:
-        return (folder / "card.md").read_text(encoding="utf-8")
+        return shown_page(read_file(folder / "card.md").decode(errors="replace"))
     except FileNotFoundError:
         raise ModelError(f"{folder} holds no card.md: it is not a saved model") from None
 
@@ -121,7 +123,7 @@ def _summary(name: str, folder: Path) -> dict[str, Any]:
     """What a model says of itself, read without its weights."""
     path = folder / "config.json"
     try:
-        config = json.loads(path.read_text(encoding="utf-8"))
+        config = json.loads(read_file(path))
         training = config["training"]
         return {
             "name": name,
@@ -135,5 +137,5 @@ def _summary(name: str, folder: Path) -> dict[str, Any]:
         }
     except FileNotFoundError:
         raise ModelError(f"{path} does not exist: {folder} is not a saved model") from None
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise ModelError(f"{path} is damaged: {type(error).__name__}: {error}") from None

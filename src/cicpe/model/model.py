@@ -59,7 +59,16 @@ class Model:
         Where it is not at hand, a registered family is made again, and so is a problem of this user's own that was run
         here before. Any other is an ``UnknownProblem``: what a folder names is never imported.
         """
-        return self.description.problem_spec.make() if self.family is None else self.family
+        if self.family is not None:
+            return self.family
+        return self.fitting(self.description.problem_spec.make())
+
+    def fitting(self, problem: Problem) -> Problem:
+        """The same problem, refused where the shape of its tasks is not the one that the model was trained for."""
+        misfit = self.misfit(problem)
+        if misfit is not None:
+            raise InvalidInput("problem", self.description.problem, misfit)
+        return problem
 
     def agent(self, epsilon: float, delta: float, stop: str = "confidence", exact: int | None = None) -> BeliefAgent:
         """The frozen agent for one (epsilon, delta), refused where the calibration does not support it.
@@ -273,9 +282,8 @@ class Model:
         parts, fingerprint = read_folder(Path(folder), find)
         given = None if problem is None else find(parts.description)
         model = cls(*parts, family=given, read=ReadModel(fingerprint, parts))
-        misfit = None if model.family is None else model.misfit(model.family)
-        if misfit is not None:
-            raise InvalidInput("problem", problem, misfit)
+        for used in found:
+            model.fitting(used)
         return model
 
 

@@ -1,5 +1,6 @@
 """What goes over the wire: bodies of requests and answers. They are also the documented schema."""
 
+import math
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, FiniteFloat, WithJsonSchema
@@ -70,8 +71,19 @@ class AboutOpenQuery(Change):
     """The open query itself: refused with 409 where it is another."""
 
 
+def _entry(value: object) -> object:
+    """A finite number, true or false, or a short text."""
+    try:
+        known = isinstance(value, bool) or (isinstance(value, str) and len(value.encode()) <= LONGEST)
+        if known or (isinstance(value, int | float) and math.isfinite(value)):
+            return value
+    except (OverflowError, UnicodeEncodeError):
+        pass
+    raise ValueError("must be a finite number, yes or no, or the name of a category")
+
+
 Observed = Annotated[
-    list[Number | Annotated[bool, Field(strict=True)] | Annotated[str, Field(max_length=LONGEST)]],
+    list[Annotated[Any, BeforeValidator(_entry)]],
     Field(min_length=1, max_length=MOST_NUMBERS),
     BeforeValidator(lambda value: value if isinstance(value, list) else [value]),
     WithJsonSchema(

@@ -17,7 +17,7 @@ from torch import Generator, Tensor
 from cicpe._version import __version__
 from cicpe.agents.alarm import InPrior, in_prior
 from cicpe.agents.base import Agent, Proposal
-from cicpe.errors import Implausible, InvalidInput, SessionError
+from cicpe.errors import Implausible, InvalidInput, ModelError, SessionError
 from cicpe.plates import only_query
 from cicpe.problems.observations import ObservationKinds
 from cicpe.sessions.events import (
@@ -344,8 +344,13 @@ class Session:
     def told(self, observation: Observed, confirm: bool = False) -> Told:
         """The event of telling, not yet taken."""
         self._check_open("this observation was not taken; its recommendation stands")
+        query = self._open_query.tolist()
         values, confirmed = self._observed_values(observation, confirm)
-        return Told(query=self._open_query.tolist(), observation=values, confirmed=confirmed)
+        elsewhere = [step.observation for step in self.history if not self.is_open(step.query)]
+        slip = self.observations.slip(values, elsewhere, query)
+        if slip is not None and not confirm:
+            raise Implausible("observation", observation, slip)
+        return Told(query=query, observation=values, confirmed=confirmed or slip is not None)
 
     def _observed_values(self, observation: Observed, confirm: bool) -> tuple[tuple[float, ...], bool]:
         """The numbers of an observation, and whether they had to be confirmed; refused where they cannot be."""
@@ -510,7 +515,7 @@ class Session:
         state = self._observed(known, steps[len(known.steps) :])
         proposal = self._propose(known.agent, state, len(positions), skips)
         # An observation far beyond any in training can overflow the network: better refused than believed.
-        if not all(bool(part.isfinite().all()) for part in proposal if isinstance(part, Tensor)):
+        if not proposal.is_finite:
             values = getattr(events[-1], "observation", None)
             raise InvalidInput("observation", values, "of a size that the model was trained for")
         released = any(isinstance(event, Released) for event in entries_in_force)
@@ -520,7 +525,10 @@ class Session:
         """Before anything has happened."""
         agent = self._agent.verified(verify)
         state = agent.begin(torch.tensor([list(self.context)], dtype=torch.float32))
-        return _Derived(agent, verify, False, (), (), (), state, self._propose(agent, state, 0, ()))
+        first = self._propose(agent, state, 0, ())
+        if not first.is_finite:
+            raise ModelError("the model's first query or answer is not a number: its weights or thresholds are damaged")
+        return _Derived(agent, verify, False, (), (), (), state, first)
 
     def _observed(self, known: _Derived, steps: Sequence[StatusStep]) -> Any:
         if not steps:
