@@ -71,6 +71,7 @@ calibration-episodes = 100
 dim = [1]
 ''')
 """
+FRAME = "import cicpe; assert len(cicpe.load('gp-max-1d').session(epsilon=0.2, delta=0.1).to_frame()) == 0"
 TENSORBOARD = "from pathlib import Path; assert any(Path('run/tensorboard').iterdir())"
 
 TRIALS: dict[str, list[str]] = {
@@ -95,6 +96,7 @@ TRIALS: dict[str, list[str]] = {
     "geo": [SURVEY, "cicpe data show old.csv"],
     "ray": [SWEEP, "cicpe sweep sweep.toml --backend ray"],
     "docs": ["mkdocs --version"],
+    "frames": [FRAME],
 }
 """Per extra: commands, Python programs, and `serve`, which is started and asked for its page."""
 MAY_SAY_NO = ("cicpe demo", "cicpe train", "cicpe sweep")

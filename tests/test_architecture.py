@@ -11,11 +11,25 @@ import pytest
 import cicpe
 
 ROOT = Path(cicpe.__file__).parent
-BASE = {"_version", "errors", "files", "trees", "config", "lazy", "statistics", "streams", "plates"}
+BASE = {
+    "_version",
+    "errors",
+    "files",
+    "trees",
+    "config",
+    "lazy",
+    "statistics",
+    "streams",
+    "plates",
+    "units",
+    "rounding",
+    "display",
+    "frames",
+}
 SIMULATOR = BASE | {"spaces", "gp", "data", "problems"}
 DECIDER = SIMULATOR | {"beliefs", "agents", "episodes"}
 MODEL = DECIDER | {"calibration", "training", "sessions", "zoo", "model"}
-EVERYTHING = MODEL | {"evaluation", "certification", "api"}
+EVERYTHING = MODEL | {"evaluation", "certification", "api", "experiments"}
 
 MAY_IMPORT: dict[str, set[str]] = {
     "_version": set(),
@@ -28,29 +42,34 @@ MAY_IMPORT: dict[str, set[str]] = {
     "streams": {"errors"},
     "zoo": {"errors"},
     "plates": {"errors"},
+    "rounding": set(),
+    "display": set(),
+    "frames": {"errors"},
     "spaces": BASE,
     "gp": BASE | {"spaces"},
     "data": BASE | {"gp"},
     "problems": BASE | {"spaces", "gp", "data"},
+    "experiments": BASE | {"spaces", "problems"},
     "beliefs": SIMULATOR,
     "agents": SIMULATOR | {"beliefs"},
     "episodes": SIMULATOR | {"beliefs", "agents"},
     "baselines": DECIDER,
     "training": DECIDER,
     "calibration": DECIDER,
-    "sessions": DECIDER,
+    "sessions": DECIDER | {"plots"},
     "evaluation": DECIDER | {"calibration"},
     "model": MODEL - {"model"},
     "certification": MODEL | {"evaluation"},
     "plots": {"errors"},
     "testing": DECIDER | {"sessions"},
     "doctor": DECIDER,
+    "progress": {"training"},
     "race": DECIDER | {"calibration", "training"},
-    "api": EVERYTHING - {"api"} | {"race"},
+    "api": EVERYTHING - {"api"} | {"race", "progress"},
     "integrations": EVERYTHING | {"baselines"},
     "server": BASE | {"spaces", "sessions", "zoo", "model", "api"},
     "reporting": EVERYTHING | {"baselines", "plots"},
-    "cli": EVERYTHING | {"doctor", "race", "plots", "testing", "baselines", "reporting", "server"},
+    "cli": EVERYTHING | {"doctor", "race", "progress", "plots", "testing", "baselines", "reporting", "server"},
     "__init__": EVERYTHING,
     "__main__": {"cli"},
 }

@@ -1,11 +1,5 @@
-"""Commands and programs in the pages are run; what a page says was printed is compared, numbers aside.
+"""What a page says a command prints is what it prints, numbers aside; ``tests/test_pages.py`` runs all blocks of all pages."""
 
-A block of ``python`` is run, one after the other in one namespace, unless it is a file of ``examples/``, which has a
-test of its own. A block of ``console`` is run command by command; without printed lines, a command has to end well. A
-block of ``text`` is not run.
-"""
-
-import os
 import re
 import shlex
 from pathlib import Path
@@ -18,14 +12,12 @@ from commands import REPOSITORY, Run
 PAGES = [
     "how-to/correct-a-typo.md",
     "how-to/numpy-simulator.md",
-    "how-to/past-campaigns.md",
     "how-to/postgresql.md",
     "how-to/read-a-certificate.md",
     "how-to/when-it-refuses.md",
 ]
 FENCE = re.compile(r"^```(\S*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 NUMBER = re.compile(r"\b[0-9a-f]{8,}\b|-?\d[\d.,:]*")
-EXAMPLES = {path.read_text(encoding="utf-8") for path in (REPOSITORY / "examples").glob("*.py")}
 
 
 class Command(NamedTuple):
@@ -62,14 +54,6 @@ def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize("page", PAGES)
-def test_programs_run(page: str, desk: Path) -> None:
-    names: dict[str, object] = {"__name__": "page"}
-    for block in blocks(page, "python"):
-        if block not in EXAMPLES:
-            exec(compile(block, page, "exec"), names)
-
-
 @pytest.mark.parametrize("page", [page for page in PAGES if blocks(page, "console")])
 def test_commands_print_what_the_page_says(page: str, desk: Path, run: Run) -> None:
     for block in blocks(page, "console"):
@@ -86,13 +70,6 @@ def test_commands_print_what_the_page_says(page: str, desk: Path, run: Run) -> N
 
 def test_pages_with_an_example_show_it_as_it_is() -> None:
     assert (REPOSITORY / "examples" / "own_simulator.py").read_text() in blocks("how-to/numpy-simulator.md", "python")
-
-
-def test_every_how_to_of_ours_is_tried() -> None:
-    """A page whose programs nobody runs would be found: each is here, or has a test that names it."""
-    tests = "".join(path.read_text(encoding="utf-8") for path in Path(os.fspath(REPOSITORY), "tests").rglob("*.py"))
-    names = [path.name for path in (REPOSITORY / "docs" / "how-to").glob("*.md")]
-    assert [name for name in names if name not in tests] == []
 
 
 def test_another_printout_would_be_seen() -> None:

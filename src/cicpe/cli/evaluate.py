@@ -6,8 +6,9 @@ import typer
 
 from cicpe.cli import options
 from cicpe.cli.arguments import whole
-from cicpe.cli.output import amount, interval, plain_table, print_json, print_table
+from cicpe.cli.output import amount, plain_table, print_json, print_table
 from cicpe.cli.tasks import PlayedFamily, load_model, tasks_of
+from cicpe.rounding import interval
 
 if TYPE_CHECKING:
     from cicpe.model import Model
@@ -15,8 +16,8 @@ if TYPE_CHECKING:
 
 def evaluate(
     model: options.Model,
-    epsilon: options.Epsilon,
-    delta: options.Delta,
+    epsilon: options.Epsilon = None,
+    delta: options.Delta = None,
     noise: options.Noise = None,
     context: options.Context = None,
     stop: options.Stop = "confidence",
@@ -40,6 +41,7 @@ def evaluate(
           --option draws=0 --option twins=0 --option 'augment=[]'
     """
     trained = load_model(model, problem, changed_problem)
+    epsilon, delta = trained.promise(epsilon, delta)
     played = tasks_of(trained, problem, option, noise, context)
     summary = measured(trained, played, epsilon, delta, stop, episodes, random_seed)
     if as_json:

@@ -34,6 +34,7 @@ from cicpe.files import locked, read_file, sync_folder, write_atomic, write_json
 from cicpe.model.description import FORMAT, READABLE, Description
 from cicpe.problems import Problem
 from cicpe.sessions.texts import unwritable_text
+from cicpe.units import Units
 
 CONFIG, WEIGHTS, CALIBRATION = "config.json", "weights.safetensors", "calibration.json"
 ALARM, ALARM_WEIGHTS = "alarm.json", "alarm.safetensors"
@@ -68,12 +69,18 @@ class ModelParts(NamedTuple):
         """The content of ``config.json`` beside those files, but for the hash of that content."""
         hashes = {name: _sha256(data) for name, data in files.items()}
         # What older versions did not know is left out where it says nothing: their models keep their fingerprints.
-        unsaid = {name for name in ("problem_source", "observations") if getattr(self.description, name) is None}
+        later = ("problem_source", "observations", "units")
+        unsaid = {name for name in later if not _says(getattr(self.description, name))}
         return self.description.model_dump(mode="json", exclude=unsaid) | {"files": hashes, "format": FORMAT}
 
     def fingerprint(self) -> str:
         """A hash of everything that decides: config, weights, thresholds, alarm, and the problem's source."""
         return fingerprint_of(self.config(self.files()))
+
+
+def _says(value: Any) -> bool:
+    """Whether a field that older versions did not have says anything."""
+    return value is not None and value != Units()
 
 
 PROVENANCE = ("format", "cicpe", "torch", "minutes", "threads")

@@ -21,6 +21,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from cicpe.errors import Implausible, InvalidInput
+from cicpe.units import Readout
 
 MOST_CATEGORIES = 12
 """Entries with at most this many different values in the pilot are categories."""
@@ -316,6 +317,25 @@ def is_mirrored(entry: Float[Tensor, " n"]) -> bool:
     below = torch.searchsorted(values, places, right=True).double()
     mirrored_below = len(values) - torch.searchsorted(values, -places).double()
     return float((below - mirrored_below).abs().max()) <= UNEVEN * len(values)
+
+
+def kind_of_readout(readout: Readout, origin: float = 0.0, scale: float = 1.0) -> ObservationKind:
+    """What a measurement in units can be.
+
+    Args:
+        readout: The measurement.
+        origin: Of a number: what is subtracted from it, where the kind is wanted in a model's coordinates.
+        scale: And by what it is then divided.
+
+    Returns:
+        Its kind; of a number and a count, with plausible limits.
+    """
+    if readout.kind == "yes/no":
+        return YesNo()
+    if readout.of is not None:
+        return Category(readout.of + 1)
+    low, high = sorted((end - origin) / scale for end in (readout.low, readout.high))
+    return Count(low, high) if readout.kind == "count" else Number(low, high)
 
 
 @final
