@@ -1,4 +1,4 @@
-"""What a page says a command prints is what it prints, numbers aside; ``tests/test_pages.py`` runs all blocks of all pages."""
+"""What a page says a command prints is what it prints, numbers aside. ``tests/test_pages.py`` runs every block."""
 
 import re
 import shlex
