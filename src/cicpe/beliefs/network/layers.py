@@ -1,6 +1,7 @@
 """Small parts that every network shares."""
 
 from itertools import pairwise
+from typing import cast
 
 import torch
 from jaxtyping import Float
@@ -8,6 +9,15 @@ from torch import Tensor, nn
 
 LOG_STD = (-7.0, 1.0)
 """Bounds of the log standard deviation in unit coordinates."""
+
+
+def affine(inputs: int, outputs: int) -> nn.Linear:
+    """An affine map, which may have no inputs: torch warns of weights that are not there."""
+    if inputs:
+        return nn.Linear(inputs, outputs)
+    layer = cast(nn.Linear, nn.utils.skip_init(nn.Linear, inputs, outputs))
+    nn.init.zeros_(layer.bias)
+    return layer
 
 
 def mlp(sizes: list[int], last_gain: float = 1.0) -> nn.Sequential:
