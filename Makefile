@@ -22,7 +22,7 @@ READY :=
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test test-slow test-shapes test-arithmetic test-lowest audit check format bench bench-recipes attack soak train-zoo results copper clean
+.PHONY: help venv demo test test-slow test-shapes test-arithmetic test-lowest audit check format bench bench-recipes attack soak train-zoo ready-made fuzz results copper clean
 
 help:
 	@echo "make demo           train an agent from scratch, deploy it, watch a session (about three minutes)"
@@ -39,6 +39,8 @@ help:
 	@echo "make attack         attack campaigns and their server, on this machine alone (about ten minutes)"
 	@echo "make soak           an hour of clients and kills, then every promise checked (MINUTES=60 STORE=sqlite|postgres)"
 	@echo "make train-zoo      train the models of the zoo anew (the minutes in scripts/results.py)"
+	@echo "make ready-made     train, certify and measure the ready-made kinds of experiment (an hour on one core)"
+	@echo "make fuzz           two thousand mutated experiment files"
 	@echo "make results        measure the zoo and write the pages and figures of docs/results"
 	@echo "make copper         train and measure on the copper survey (after cicpe data fit)"
 	@echo "make venv           only make the virtual environment ($(VENV))"
@@ -115,6 +117,13 @@ FAMILIES ?= binary-search best-arm gp-max ackley
 train-zoo: $(READY)
 	set -e; for family in $(FAMILIES); do $(BIN)/python scripts/results.py train $$family; done
 	set -e; for family in $(filter-out ackley,$(FAMILIES)); do $(BIN)/python scripts/results.py alarm $$family; done
+
+# Every template of cicpe.experiments: the model in the zoo, its certificate, and the page docs/results/ready-made.md.
+ready-made: $(READY)
+	$(BIN)/python scripts/ready_made.py train certify measure page
+
+fuzz: $(READY)
+	$(BIN)/python -m pytest -m slow tests/experiments -k mutations
 
 results: $(READY)
 	set -e; for family in $(FAMILIES); do $(BIN)/python scripts/results.py page $$family; done

@@ -21,6 +21,7 @@ BASE = {
     "statistics",
     "streams",
     "plates",
+    "units",
     "rounding",
     "display",
     "frames",
@@ -28,7 +29,7 @@ BASE = {
 SIMULATOR = BASE | {"spaces", "gp", "data", "problems"}
 DECIDER = SIMULATOR | {"beliefs", "agents", "episodes"}
 MODEL = DECIDER | {"calibration", "training", "sessions", "zoo", "model"}
-EVERYTHING = MODEL | {"evaluation", "certification", "api"}
+EVERYTHING = MODEL | {"evaluation", "certification", "api", "experiments"}
 
 MAY_IMPORT: dict[str, set[str]] = {
     "_version": set(),
@@ -44,10 +45,12 @@ MAY_IMPORT: dict[str, set[str]] = {
     "rounding": set(),
     "display": set(),
     "frames": {"errors"},
+    "units": {"errors", "config", "rounding"},
     "spaces": BASE,
     "gp": BASE | {"spaces"},
     "data": BASE | {"gp"},
     "problems": BASE | {"spaces", "gp", "data"},
+    "experiments": BASE | {"spaces", "problems"},
     "beliefs": SIMULATOR,
     "agents": SIMULATOR | {"beliefs"},
     "episodes": SIMULATOR | {"beliefs", "agents"},
@@ -62,7 +65,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "testing": DECIDER | {"sessions"},
     "doctor": DECIDER,
     "progress": {"training"},
-    "race": DECIDER | {"calibration", "training"},
+    "race": DECIDER | {"calibration", "training", "doctor"},
     "api": EVERYTHING - {"api"} | {"race", "progress"},
     "integrations": EVERYTHING | {"baselines"},
     "server": BASE | {"spaces", "sessions", "zoo", "model", "api"},

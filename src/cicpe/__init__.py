@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Any
 from cicpe._version import __version__
 
 if TYPE_CHECKING:
-    from cicpe.api import evaluate, fit_alarm, recalibrate, train
+    from cicpe.api import adapt, evaluate, fit_alarm, recalibrate, train
     from cicpe.certification.certificate import Certificate
     from cicpe.certification.certify import certify
     from cicpe.errors import CicpeError, InvalidInput, UnservedWarning
+    from cicpe.experiments import Experiment
     from cicpe.model import Model, load
     from cicpe.problems import Problem, make_problem
     from cicpe.problems.observations import Category, Count, Number, YesNo
@@ -30,6 +31,7 @@ _PLACES = {
     "Certificate": "cicpe.certification.certificate",
     "CicpeError": "cicpe.errors",
     "Count": "cicpe.problems.observations",
+    "Experiment": "cicpe.experiments",
     "Interval": "cicpe.spaces",
     "InvalidInput": "cicpe.errors",
     "Model": "cicpe.model",
@@ -40,6 +42,7 @@ _PLACES = {
     "TrainingCallback": "cicpe.training.callbacks",
     "UnservedWarning": "cicpe.errors",
     "YesNo": "cicpe.problems.observations",
+    "adapt": "cicpe.api",
     "certify": "cicpe.certification.certify",
     "evaluate": "cicpe.api",
     "fit_alarm": "cicpe.api",
@@ -55,6 +58,7 @@ __all__ = [
     "Certificate",
     "CicpeError",
     "Count",
+    "Experiment",
     "Interval",
     "InvalidInput",
     "Model",
@@ -66,6 +70,7 @@ __all__ = [
     "UnservedWarning",
     "YesNo",
     "__version__",
+    "adapt",
     "certify",
     "evaluate",
     "fit_alarm",

@@ -21,6 +21,7 @@ from cicpe.certification.certificate import LEDGER, append_certificate
 from cicpe.certification.checkpoints import CertificationTarget, CheckpointCertifier
 from cicpe.errors import InvalidInput, UnservedWarning, allowed_by, meant
 from cicpe.evaluation.evaluate import Evaluation, evaluate_agent
+from cicpe.experiments import Experiment, shape_difference
 from cicpe.model import Description, Model
 from cicpe.problems import Problem, TaskBatch, make_problem, spec_of
 from cicpe.problems.structure import observation_kinds
@@ -37,7 +38,7 @@ ALARM_SHARE = 0.3
 
 
 def train(
-    problem: Problem | str,
+    problem: Problem | Experiment | str,
     *,
     epsilon: tuple[float, float] | float | None = None,
     minutes: float | None = None,
@@ -58,7 +59,7 @@ def train(
     """Meta-trains an agent on a family of tasks and calibrates when it stops.
 
     Args:
-        problem: A problem, or its registered name.
+        problem: A problem, its registered name, an experiment, or the path of its file.
         epsilon: The range of epsilon to serve (or one value); the problem's own where not given.
         minutes: Wall-clock budget, calibration included; 5 where neither budget is given.
         updates: Budget in gradient steps instead: the run is then reproducible bit for bit on one thread.
@@ -92,6 +93,7 @@ def train(
                 "calibration_episodes", calibration_episodes, "at least 100: thresholds are chosen on them"
             )
         problem = make_problem(problem) if isinstance(problem, str) else problem
+        problem = problem.problem() if isinstance(problem, Experiment) else problem
         if minutes is None and updates is None:
             minutes = 5.0
         budget = Budget(minutes, updates)
@@ -241,6 +243,7 @@ class _Run:
             problem=spec.name,
             problem_options=spec.plain_options,
             problem_source=spec.source,
+            units=problem.units,
             query_space=problem.query_space.to_json(),
             answer_space=problem.answer_space.to_json(),
             observation_dim=problem.observation_dim,
@@ -339,6 +342,33 @@ def _merged(old: Any, new: Any) -> Any:
     if not (isinstance(old, dict) and isinstance(new, dict)) or new.get("kind", old.get("kind")) != old.get("kind"):
         return new
     return old | {name: _merged(old.get(name), value) for name, value in new.items()}
+
+
+def adapt(model: Model, experiment: Experiment | str) -> Model:
+    """The same model for another experiment of the same shape, in that one's units: nothing is trained.
+
+    Args:
+        model: A model that was trained on an experiment, such as a ready-made one.
+        experiment: One's own, or the path of its file. What it asks has to be what the model was trained for, once its
+            ranges are mapped.
+
+    Returns:
+        A model whose sessions speak in the units of the experiment.
+    """
+    plan = Experiment.read(experiment) if isinstance(experiment, str) else experiment
+    problem, about = plan.problem(), model.description
+    difference = shape_difference(model.problem, problem)
+    low, high = about.training.epsilon
+    if difference is None and not 0.999 * low <= problem.default_epsilon[0] <= 1.001 * high:
+        trained = f"{about.units.tolerance_words(low)} to {about.units.tolerance_words(high)}"
+        difference = f"as exact as the model was trained for, {trained} of its own range"
+    if difference is not None:
+        raise InvalidInput("experiment", plan.title or "this one", difference)
+    epsilon = min(max(problem.default_epsilon[0], low), high)
+    units = problem.units.model_copy(update={"epsilon": epsilon})
+    spec = spec_of(problem)
+    changes = {"problem": spec.name, "problem_options": spec.plain_options, "units": units}
+    return replace(model, description=about.model_copy(update=changes), family=problem)
 
 
 def recalibrate(model: Model, *, episodes: int = 32768, seed: int = 1, minutes: float | None = None) -> Model:

@@ -97,7 +97,7 @@ class ProblemError(CicpeError):
 
 
 class ModelError(CicpeError):
-    """A saved model cannot be read: missing, truncated, corrupt, or from another version."""
+    """A model cannot be used: missing, truncated, corrupt, from another version, or with weights that overflow."""
 
 
 class CheckpointError(CicpeError):

@@ -8,15 +8,18 @@ Spaces are immutable, compare by value and survive a round trip through JSON.
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, final
+from typing import Any, Literal, final, get_args
 
 import torch
 from jaxtyping import Float
 from torch import Generator, Tensor
 
 from cicpe.errors import InvalidInput
+
+Norm = Literal["euclidean", "max"]
+"""How far apart two points of a box are: by their Euclidean distance, or by the coordinate that differs most."""
 
 
 class Space(ABC):
@@ -131,15 +134,22 @@ class _Bounded(Space):
 @final
 @dataclass(frozen=True)
 class Box(_Bounded):
-    """A box with sides parallel to the axes; the distance is Euclidean."""
+    """A box with sides parallel to the axes; the distance is Euclidean, or the largest difference of a coordinate."""
 
     low: tuple[float, ...]
     high: tuple[float, ...]
+    norm: Norm = field(default="euclidean", repr=False)
 
-    def __init__(self, low: Sequence[float], high: Sequence[float]) -> None:
+    def __init__(self, low: Sequence[float], high: Sequence[float], *, norm: Norm = "euclidean") -> None:
         lows, highs = _bounds(low, high)
+        if norm not in get_args(Norm):
+            raise InvalidInput("norm", norm, " or ".join(get_args(Norm)))
         object.__setattr__(self, "low", lows)
         object.__setattr__(self, "high", highs)
+        object.__setattr__(self, "norm", norm)
+
+    def distance(self, a: Float[Tensor, "*#batch dim"], b: Float[Tensor, "*#batch dim"]) -> Float[Tensor, "*#batch"]:
+        return super().distance(a, b) if self.norm == "euclidean" else (a - b).abs().amax(dim=-1)
 
     @property
     def dim(self) -> int:  # type: ignore[override]
@@ -149,7 +159,8 @@ class Box(_Bounded):
         return self.low, self.high
 
     def to_json(self) -> dict[str, Any]:
-        return {"kind": "box", "low": list(self.low), "high": list(self.high)}
+        norm = {} if self.norm == "euclidean" else {"norm": self.norm}
+        return {"kind": "box", "low": list(self.low), "high": list(self.high)} | norm
 
 
 @final
@@ -220,7 +231,7 @@ def space_from_json(data: dict[str, Any]) -> Space:
     """Reads what ``Space.to_json`` wrote."""
     match data:
         case {"kind": "box", "low": low, "high": high}:
-            return Box(low, high)
+            return Box(low, high, norm=data.get("norm", "euclidean"))
         case {"kind": "interval", "low": low, "high": high}:
             return Interval(low, high)
         case {"kind": "sphere", "dim": dim}:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+import cicpe
 from cicpe import zoo
 from cicpe.cli.session_view import gauge, strip
 from commands import Run, assert_refused
@@ -321,6 +322,20 @@ def test_an_edited_config_stops_a_campaign_until_it_is_adopted(run: Run, home: P
     assert (adopted.code, adopted.json["campaign"]) == (0, "titan-2")
     assert run("session", "status", "-c", "titan-2").code == 0
     assert run("session", "status", "-c", "titan").code == 2
+
+
+@pytest.mark.parametrize(("name", "epsilon"), [("binary-search-6d", 0.2), ("best-arm-5d", 0.02), ("gp-max-1d", 0.2)])
+def test_weights_that_overflow_are_refused_and_leave_nothing(run: Run, home: Path, name: str, epsilon: float) -> None:
+    model = cicpe.load(name)
+    for weights in model.belief.tensors().values():
+        weights.mul_(1e30).nan_to_num_()
+    folder = model.save(home / "model")
+    asked = ["--epsilon", str(epsilon), "--delta", "0.1"]
+    assert_refused(run("session", "new", folder, *asked), "is not a number")
+    assert run("session", "list", "--json").json["campaigns"] == []
+    for command in ("evaluate", "certify"):
+        assert_refused(run(command, folder, *asked, "--episodes", "20"), "is not a number")
+    assert not (folder / "certificate.json").exists()
 
 
 def test_what_was_seen_is_shown_without_the_model(session: Run, home: Path) -> None:

@@ -38,6 +38,11 @@ class Proposal(NamedTuple):
     verifies: Bool[Tensor, " batch"] | None = None
     """Whether the query is a redundant one, before a stop; None where no agent makes such queries."""
 
+    @property
+    def is_finite(self) -> bool:
+        """Whether all that it says are numbers; weights that are damaged, or overflow, give others."""
+        return all(part is None or bool(part.isfinite().all()) for part in self)
+
 
 class Agent(LearnsFromPlates):
     """A frozen decision-maker for one (epsilon, delta)."""

@@ -8,7 +8,7 @@ know most. Were the history misleading, the observation would tell. The alarm th
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol, final, runtime_checkable
+from typing import Any, NamedTuple, final
 
 import torch
 from jaxtyping import Float, Int
@@ -18,24 +18,9 @@ from cicpe import trees
 from cicpe.agents.base import Agent, Proposal
 
 CANDIDATES = 24
-"""Random queries among which one is chosen."""
+"""Random queries among which one is chosen; as many again about the recommendation, where that is a query."""
 STILL = 20
 """A seed: whether the rule was met is looked at again when an observation comes, and draws nothing that matters."""
-
-
-@runtime_checkable
-class Verifiable(Protocol):
-    """What a verifying agent needs of the one that it wraps."""
-
-    @property
-    def horizon(self) -> int:
-        """The most queries of an episode."""
-
-    def contradictable(self, state: Any, queries: Float[Tensor, "candidate query"]) -> Float[Tensor, "batch candidate"]:
-        """How far what is expected at some queries is from what was expected before anything was seen."""
-
-    def random_queries(self, n: int, rng: Generator) -> Float[Tensor, "n query"]:
-        """Queries to choose from."""
 
 
 class VerifyingState(NamedTuple):
@@ -51,7 +36,7 @@ class VerifyingAgent(Agent):
     """The same agent, which makes a number of redundant queries before it stops."""
 
     agent: Any
-    """A ``Verifiable`` agent."""
+    """An agent with an alarm, which also gives ``candidates`` and says how ``contradictable`` each of them is."""
     queries: int
     """How many, at least."""
 
@@ -71,9 +56,9 @@ class VerifyingAgent(Agent):
         due = proposal.stop & (state.made < self.queries)
         query = proposal.query
         if bool(due.any()):
-            candidates = self.agent.random_queries(CANDIDATES, rng)
+            candidates = self.agent.candidates(trees.select(proposal, due), CANDIDATES, rng)
             best = self.agent.contradictable(trees.select(state.within, due), candidates).argmax(dim=1)
-            query = query.index_put((due,), candidates[best][:, None])
+            query = query.index_put((due,), candidates[torch.arange(len(best)), best][:, None])
         return proposal._replace(query=query, stop=proposal.stop & ~due, verifies=due)
 
     def update(

@@ -290,7 +290,7 @@ class BeliefConfig(Config, ABC):
     kind: str
     epsilon: tuple[float, float] = (0.1, 0.2)
     """Range of epsilon that the model is fitted and calibrated for."""
-    horizon: int = Field(default=40, ge=1)
+    horizon: int = Field(default=40, ge=1, le=10**6)
     """The most queries of an episode; at the start, where it adapts."""
 
     @field_validator("epsilon")

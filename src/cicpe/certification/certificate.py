@@ -21,7 +21,7 @@ from pydantic import Field, ValidationError, model_validator
 from cicpe.config import Config
 from cicpe.display import as_table, in_a_line
 from cicpe.errors import InvalidInput, ModelError
-from cicpe.files import locked, write_json
+from cicpe.files import locked, read_file, write_json
 from cicpe.frames import to_frame
 from cicpe.problems import Problem, spec_of
 from cicpe.problems.source import source_of
@@ -162,7 +162,7 @@ def read_ledger(path: Path) -> tuple[Certificate, ...]:
 
 def _items(path: Path) -> list[Any]:
     try:
-        items = json.loads(path.read_bytes())
+        items = json.loads(read_file(path))
     except FileNotFoundError:
         return []
     except OSError as error:

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 def alarm(
     model: options.Model,
-    epsilon: options.Epsilon,
-    delta: options.Delta,
+    epsilon: options.Epsilon = None,
+    delta: options.Delta = None,
     noise: options.Noise = None,
     context: options.Context = None,
     stop: options.Stop = "confidence",
@@ -47,6 +47,7 @@ def alarm(
     from cicpe.evaluation.alarm_study import alarm_study
 
     trained = load_model(model, problem, changed_problem)
+    epsilon, delta = trained.promise(epsilon, delta)
     if save and model in zoo.names():
         raise InvalidInput("save", model, "a model's folder: models of the zoo are read-only")
     played = tasks_of(trained, problem, option, noise, context)

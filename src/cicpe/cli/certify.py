@@ -21,8 +21,8 @@ NOT_CERTIFIED = 1
 
 def certify(
     model: options.Model,
-    epsilon: options.Epsilon,
-    delta: options.Delta,
+    epsilon: options.Epsilon = None,
+    delta: options.Delta = None,
     noise: options.Noise = None,
     context: options.Context = None,
     alpha: Annotated[
@@ -57,6 +57,7 @@ def certify(
     from cicpe.model.model import model_folder
 
     trained = load_model(model, problem, changed_problem)
+    epsilon, delta = trained.promise(epsilon, delta)
     shipped = model in zoo.names()
     own = model_folder(model) / LEDGER
     place = out or (None if shipped else own)

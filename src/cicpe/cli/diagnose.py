@@ -19,8 +19,8 @@ RANK_LEVEL = 0.001
 
 def diagnose(
     model: options.Model,
-    epsilon: options.Epsilon,
-    delta: options.Delta,
+    epsilon: options.Epsilon = None,
+    delta: options.Delta = None,
     noise: options.Noise = None,
     context: options.Context = None,
     stop: options.Stop = "confidence",
@@ -45,6 +45,7 @@ def diagnose(
     from cicpe.evaluation.diagnose import diagnose as measure
 
     trained = load_model(model, problem, changed_problem)
+    epsilon, delta = trained.promise(epsilon, delta)
     played = tasks_of(trained, problem, option, noise, context)
     tasks = played.problem
     result = measure(trained.agent(epsilon, delta, stop), tasks, episodes, random_seed)

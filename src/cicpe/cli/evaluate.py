@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 def evaluate(
     model: options.Model,
-    epsilon: options.Epsilon,
-    delta: options.Delta,
+    epsilon: options.Epsilon = None,
+    delta: options.Delta = None,
     noise: options.Noise = None,
     context: options.Context = None,
     stop: options.Stop = "confidence",
@@ -41,6 +41,7 @@ def evaluate(
           --option draws=0 --option twins=0 --option 'augment=[]'
     """
     trained = load_model(model, problem, changed_problem)
+    epsilon, delta = trained.promise(epsilon, delta)
     played = tasks_of(trained, problem, option, noise, context)
     summary = measured(trained, played, epsilon, delta, stop, episodes, random_seed)
     if as_json:

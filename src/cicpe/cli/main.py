@@ -21,6 +21,7 @@ from cicpe.cli.demo import demo
 from cicpe.cli.diagnose import diagnose
 from cicpe.cli.doctor import doctor
 from cicpe.cli.evaluate import evaluate
+from cicpe.cli.new import new
 from cicpe.cli.output import note
 from cicpe.cli.problems import problems
 from cicpe.cli.report import report
@@ -63,6 +64,7 @@ def root(
 
 
 app.command()(demo)
+app.command()(new)
 app.command()(problems)
 app.command("check")(doctor)
 app.command("doctor")(doctor)
@@ -90,7 +92,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except UnknownProblem as error:
         return _refuse(f"{error}. Type:  {_with_problem(words, error.place)}")
     except CicpeError as error:
-        return _refuse(str(error))
+        for fault in getattr(error, "faults", [error])[:-1]:  # an experiment's: all of them, a line each
+            note(f"error: {fault}")
+        return _refuse(str(getattr(error, "faults", [error])[-1]))
     except typer.TyperException as error:
         return _refuse_usage(error.format_message())
     except OSError as error:

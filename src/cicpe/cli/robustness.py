@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 def robustness(
     model: options.Model,
-    epsilon: options.Epsilon,
-    delta: options.Delta,
+    epsilon: options.Epsilon = None,
+    delta: options.Delta = None,
     noise: options.Noise = None,
     context: options.Context = None,
     stop: options.Stop = "confidence",
@@ -46,6 +46,7 @@ def robustness(
     from cicpe.evaluation.robustness import robustness as measure
 
     trained = load_model(model, problem, changed_problem)
+    epsilon, delta = trained.promise(epsilon, delta)
     played = tasks_of(trained, problem, option, noise, context)
     tasks = played.problem
     agent = trained.agent(epsilon, delta, stop)

@@ -22,7 +22,11 @@ NOT_RELIABLE = 1
 
 def train(
     problem: Annotated[
-        str, typer.Argument(metavar="PROBLEM", help="A registered name, module:Class, or path/to/file.py:Class.")
+        str,
+        typer.Argument(
+            metavar="PROBLEM",
+            help="An experiment file, a template, a registered name, module:Class, or path/to/file.py:Class.",
+        ),
     ],
     out: Annotated[Path, typer.Option(metavar="DIR", help="Folder for the model, its checkpoint and its log.")],
     dim: Annotated[int | None, typer.Option(parser=whole, metavar="D", help="Number of dimensions.")] = None,
@@ -92,6 +96,7 @@ def train(
 
     \b
     Examples:
+      cicpe train anneal.toml --out anneal --minutes 5
       cicpe train binary-search --dim 6 --noise 0.025 0.1 --minutes 2 --out runs/mine
       cicpe train examples/dose_finding.py:DoseFinding --epsilon 0.05 0.15 --out runs/dose
       cicpe train geochem --option split=2 --option 'augment=["flips"]' --out runs/copper
@@ -136,7 +141,7 @@ def train(
         print_json(_summary(model, out))
     else:
         _report(model, out)
-    return NOT_RELIABLE if model.best_offer(DELTA)[1] is None else 0
+    return NOT_RELIABLE if model.best_offer(model.description.units.delta or DELTA)[1] is None else 0
 
 
 def _pair(name: str, values: list[float] | None) -> tuple[float, float] | None:
@@ -193,7 +198,7 @@ def _summary(model: "Model", out: Path) -> dict[str, Any]:
         "updates": about.updates,
         "horizon": about.horizon,
         "sha256": model.sha256,
-        "reliable": model.best_offer(DELTA)[1] is not None,
+        "reliable": model.best_offer(model.description.units.delta or DELTA)[1] is not None,
         "calibrated": _calibrated(model),
     }
 
@@ -201,7 +206,7 @@ def _summary(model: "Model", out: Path) -> dict[str, Any]:
 def _calibrated(model: "Model") -> list[dict[str, Any]]:
     """The confidence rule's thresholds at ``DELTA``; null where the model was not reliable enough."""
     calibration = model.calibration
-    column = calibration.deltas.index(DELTA)
+    column = calibration.deltas.index(DELTA)  # the usual one, which every calibration has
     names = model.description.context_names
     rows = []
     for point, by_epsilon in zip(calibration.grid.points, calibration.rules["confidence"], strict=True):
@@ -217,10 +222,14 @@ def _report(model: "Model", out: Path) -> None:
     about = model.description
     took = f"{about.minutes:.1f} minutes, {amount(about.updates, 'update')}"
     print(f"The model is in {out} ({took}; an episode takes at most {amount(about.horizon, 'query')}).")
-    epsilon, delta = model.best_offer(DELTA)
+    wanted = about.units.delta or DELTA
+    epsilon, delta = model.best_offer(wanted)
     if delta is None:
         print("It is not reliable at any (epsilon, delta) yet. Train longer: --overwrite with more --minutes.")
         return
-    if delta > DELTA:
-        print(f"It is not reliable at delta {DELTA:g} yet; the best that it can is below. More --minutes may help.")
-    print(f"Next:  cicpe evaluate {out} --epsilon {epsilon:g} --delta {delta:g}")
+    if delta > wanted:
+        print(f"It is not reliable at delta {wanted:g} yet; the best that it can is below. More --minutes may help.")
+    if about.units.answers:
+        print(f"Next:  cicpe session new {out}" + (f" --sure {1 - delta:g}" if delta > wanted else ""))
+    else:
+        print(f"Next:  cicpe evaluate {out} --epsilon {epsilon:g} --delta {delta:g}")

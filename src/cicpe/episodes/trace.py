@@ -61,7 +61,8 @@ def trace_episode(agent: Agent, tasks: TaskBatch, rng: Generator, extra: int = 0
             break
         seen.append(step.observation)
     assert stop_time is not None
-    plate, _, mean, confidence, std = (torch.cat(column) for column in zip(*proposals, strict=True))
+    columns = [(step.query, step.recommendation, step.confidence, step.std) for step in proposals]
+    plate, mean, confidence, std = (torch.cat(column) for column in zip(*columns, strict=True))
     return Trace(
         query=only_query(plate)[:-1].numpy(),
         observation=torch.cat(seen, dim=1)[0].numpy(),

@@ -14,6 +14,7 @@ from cicpe.config import Config
 from cicpe.problems import Problem, ProblemSpec
 from cicpe.problems.observations import ObservationKinds
 from cicpe.spaces import space_from_json
+from cicpe.units import Units
 
 FORMAT = "cicpe-model-2"
 READABLE = ("cicpe-model-1", FORMAT)
@@ -32,6 +33,8 @@ class Description(Config):
     problem_options: dict[str, Any]
     problem_source: str | None = None
     """A SHA-256 of the program of a problem that is not registered; see ``cicpe.problems.source``."""
+    units: Units = Units()
+    """What coordinates mean to whoever measures, where the problem says it."""
     query_space: dict[str, Any]
     answer_space: dict[str, Any]
     observation_dim: int = Field(ge=1)

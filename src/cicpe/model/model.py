@@ -69,7 +69,16 @@ class Model:
         Where it is not at hand, a registered family is made again, and so is a problem of this user's own that was run
         here before. Any other is an ``UnknownProblem``: what a folder names is never imported.
         """
-        return self.description.problem_spec.make() if self.family is None else self.family
+        if self.family is not None:
+            return self.family
+        return self.fitting(self.description.problem_spec.make())
+
+    def fitting(self, problem: Problem) -> Problem:
+        """The same problem, refused where the shape of its tasks is not the one that the model was trained for."""
+        misfit = self.misfit(problem)
+        if misfit is not None:
+            raise InvalidInput("problem", self.description.problem, misfit)
+        return problem
 
     def agent(self, epsilon: float, delta: float, stop: str = "confidence", exact: int | None = None) -> BeliefAgent:
         """The frozen agent for one (epsilon, delta), refused where the calibration does not support it.
@@ -118,8 +127,8 @@ class Model:
 
     def session(
         self,
-        epsilon: float,
-        delta: float,
+        epsilon: float | None = None,
+        delta: float | None = None,
         *,
         seed: int = 0,
         stop: str = SESSION_RULE,
@@ -129,16 +138,18 @@ class Model:
         """A live campaign.
 
         Args:
-            epsilon: How far off the answer may be.
-            delta: How often it may be farther off.
+            epsilon: How far off the answer may be; what the experiment file says where not given.
+            delta: How often it may be farther off; likewise.
             seed: Seeds the queries.
             stop: The stop rule.
             verify: Redundant queries that are made before a stop is final, so that the alarm can tell a wrong prior.
             context: What is known beforehand, by name, such as ``noise=0.05``; see ``context_names``.
 
         Returns:
-            A session with an empty log, or with the wish to verify in it.
+            A session with an empty log, or with the wish to verify in it. It speaks in the units of the experiment
+            where the model has any.
         """
+        epsilon, delta = self.promise(epsilon, delta)
         agent = self.agent(epsilon, delta, stop)
         values = self._context(context)
         session = Session(
@@ -153,10 +164,20 @@ class Model:
             typical_queries=self.calibration.typical_queries(stop, agent.stop_epsilon, delta, values),
             model_sha256=self.fingerprint,
             context_names=self.description.context_names,
+            units=self.description.units,
         )
         if verify:
             session.ask_to_verify(verify)
         return session
+
+    def promise(self, epsilon: float | None = None, delta: float | None = None) -> tuple[float, float]:
+        """Epsilon and delta as given, and where not, as the model's experiment says."""
+        units = self.description.units
+        epsilon, delta = units.epsilon if epsilon is None else epsilon, units.delta if delta is None else delta
+        if epsilon is None or delta is None:
+            missing = "epsilon" if epsilon is None else "delta"
+            raise InvalidInput(missing, None, "given: this model was not trained on an experiment file, which says it")
+        return epsilon, delta
 
     @cached_property
     def observations(self) -> ObservationKinds:
@@ -183,7 +204,7 @@ class Model:
             the delta where there is none.
         """
         calibration = self.calibration
-        for wider in (value for value in calibration.deltas if value >= delta):
+        for wider in (value for value in calibration.deltas if value >= delta - 1e-9):
             for epsilon in (calibration.epsilons[0], calibration.epsilons[-1]):
                 try:
                     calibration.threshold("confidence", epsilon, wider)
@@ -370,9 +391,8 @@ class Model:
         parts, fingerprint = read_folder(Path(folder), find)
         given = None if problem is None else find(parts.description)
         model = cls(*parts, family=given, read=ReadModel(fingerprint, parts))
-        misfit = None if model.family is None else model.misfit(model.family)
-        if misfit is not None:
-            raise InvalidInput("problem", problem, misfit)
+        for used in found:
+            model.fitting(used)
         return model
 
 

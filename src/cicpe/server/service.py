@@ -7,6 +7,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple, final
 
+import numpy as np
+
 from cicpe import zoo
 from cicpe.errors import InvalidInput, ModelError
 from cicpe.model import Model, load
@@ -23,7 +25,8 @@ from cicpe.server.schemas import (
 from cicpe.sessions.campaign import Campaign
 from cicpe.sessions.session import Session
 from cicpe.sessions.stores import CampaignRecord, Store
-from cicpe.spaces import Box, Interval, Space
+from cicpe.spaces import Interval
+from cicpe.units import Units
 
 KEPT = 32
 """Campaigns whose sessions are kept."""
@@ -70,7 +73,9 @@ class CampaignService:
             if name not in names:
                 raise InvalidInput("context", {name: value}, f"given by name: {', '.join(names) or 'none'}")
         reference = self.models[wish.model]
-        settings = wish.model_dump(exclude={"model"}) | {"context": model.full_context(wish.context)}
+        epsilon, delta = model.promise(wish.epsilon, wish.delta)
+        known = {"context": model.full_context(wish.context), "epsilon": epsilon, "delta": delta}
+        settings = wish.model_dump(exclude={"model"}) | known
         campaign = Campaign.new(self.store, model, reference, **settings)
         self._keep(campaign.record, Held(campaign.session.fork(), _setting(model, campaign.session)))
         return campaign
@@ -112,6 +117,11 @@ class CampaignService:
         setting = held.setting if held is not None else self._settled(campaign)
         return CampaignView(campaign=campaign.record, setting=setting, status=campaign.session.status())
 
+    def units(self, record: CampaignRecord) -> Units:
+        """The units of a campaign that was opened before; none of another, whose model need not be read for them."""
+        held = self._held.get(record.id)
+        return Units() if held is None else held.session.units
+
     def _settled(self, campaign: Campaign) -> CampaignSetting:
         return _setting(self._load(campaign.record.model), campaign.session)
 
@@ -152,6 +162,7 @@ def model_view(name: str, model: Model) -> ModelView:
         name=name,
         problem=about.problem,
         options=about.problem_options,
+        units=about.units,
         epsilon=Limits(low=calibration.epsilons[0], high=calibration.epsilons[-1]),
         deltas=list(calibration.deltas),
         context=[ContextRange(name=n, low=low, high=high, default=default) for n, low, high, default in ranges],
@@ -165,8 +176,8 @@ def _setting(model: Model, session: Session) -> CampaignSetting:
     query, answer = session.query_space, model.belief.answer_space
     lies = "query" if answer == query else "observation" if isinstance(answer, Interval) else None
     return CampaignSetting(
-        query=_limits(query),
-        answer=_limits(answer),
+        query=_limits(session.query_limits),
+        answer=_limits(session.answer_limits),
         observations=session.observation_dim,
         observed=list(session.observations.words),
         answer_lies=lies if lies != "observation" or session.observation_dim == 1 else None,
@@ -174,10 +185,5 @@ def _setting(model: Model, session: Session) -> CampaignSetting:
     )
 
 
-def _limits(space: Space) -> list[Limits]:
-    match space:
-        case Box(low=lows, high=highs):
-            return [Limits(low=low, high=high) for low, high in zip(lows, highs, strict=True)]
-        case Interval(low=low, high=high):
-            return [Limits(low=low, high=high)]
-    return [Limits(low=-1.0, high=1.0)] * space.dim  # unit vectors
+def _limits(ends: np.ndarray | None) -> list[Limits]:
+    return [] if ends is None else [Limits(low=low, high=high) for low, high in ends.tolist()]

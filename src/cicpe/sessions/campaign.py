@@ -1,6 +1,6 @@
 """A campaign: a session that is kept in a store, and its model, which must stay the same."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Protocol, SupportsIndex, final, runtime_checkable
 
 from cicpe.display import as_table, in_a_line
@@ -8,7 +8,7 @@ from cicpe.errors import InvalidInput, ModelError, SessionError
 from cicpe.sessions.events import Event, in_digits, in_words
 from cicpe.sessions.session import Session
 from cicpe.sessions.stores.base import CampaignRecord, Conflict, StopName, Store, StoredEvent, check_key
-from cicpe.sessions.values import Observed, Values, entries, numbers
+from cicpe.sessions.values import Observed, Values, numbers
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -150,6 +150,7 @@ class Campaign:
         self,
         observation: Observed,
         *,
+        at: Mapping[str, float] | None = None,
         confirm: bool = False,
         key: str | None = None,
         expected_version: int | None = None,
@@ -160,13 +161,14 @@ class Campaign:
 
         def make() -> Event:
             self._check_open(step, query)
-            return self.session.told(observation, confirm)
+            return self.session.told(observation, confirm, at)
 
-        self._take(make, "told", {"observation": observation}, key, expected_version)
+        kind = "attached" if at and self.session.really_set(at) != self.session.really_set({}) else "told"
+        self._take(make, kind, {"observation": observation}, key, expected_version)
 
     def attach(
         self,
-        query: Values,
+        query: Values | Mapping[str, float],
         observation: Observed,
         *,
         confirm: bool = False,
@@ -180,6 +182,30 @@ class Campaign:
             return self.session.attached(query, observation, confirm)
 
         self._take(make, "attached", given, key, expected_version)
+
+    def attach_all(
+        self, rows: Iterable[tuple[Values | Mapping[str, float], Observed]], *, confirm: bool = False
+    ) -> int:
+        """Takes measurements made before, all of them or, where one cannot be taken, none.
+
+        Args:
+            rows: Queries and observations, in the order in which they were made.
+            confirm: Take those too that are not plausible.
+
+        Returns:
+            How many there were.
+        """
+        trial, made = self.session.fork(), []
+        for number, (query, observation) in enumerate(rows, start=1):
+            try:
+                event = trial.attached(query, observation, confirm)
+                trial.take(event)
+            except InvalidInput as error:
+                raise InvalidInput(f"row {number}: {error.field}", error.value, error.allowed) from None
+            made.append(event)
+        for event in made:
+            self.attach(event.query, event.observation, confirm=confirm)
+        return len(made)
 
     def correct(
         self,
@@ -262,7 +288,8 @@ class Campaign:
             return OtherQuery(name, "step", step, len(session.history) + 1)
         if query is not None and not session.is_open(query):
             asked = tuple(session.ask().tolist())
-            return OtherQuery(name, "query", in_digits(numbers("query", query, len(asked))), in_digits(asked))
+            words = session.units.query_words if session.units.settings else in_digits
+            return OtherQuery(name, "query", words(numbers("query", query, len(asked))), words(asked))
         return None
 
     def _take(
@@ -311,16 +338,17 @@ class Campaign:
         if event.kind != kind or not all(
             self._same(name, value, getattr(event, name)) for name, value in given.items()
         ):
-            raise InvalidInput("key", key, f"a new key: with this one, someone has already {in_words(event)}")
+            raise InvalidInput(
+                "key", key, f"a new key: with this one, someone has already {in_words(event, self.session.units)}"
+            )
         return True
 
     def _same(self, field: str, given: Any, recorded: Any) -> bool:
         if not isinstance(recorded, tuple):
             return bool(given == recorded)
         if field == "observation":
-            told = entries(field, given, len(recorded))
-            return self.session.observations.read(field, told, confirm=True) == recorded
-        values = numbers(field, given, len(recorded))  # a point is recorded in single precision
+            return self.session.read_observation(given, confirm=True)[0] == recorded
+        values = self.session.read_query(given)  # a point is recorded in single precision
         return all(abs(one - two) <= 1e-6 * max(1.0, abs(two)) for one, two in zip(values, recorded, strict=True))
 
 

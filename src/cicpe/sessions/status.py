@@ -5,6 +5,8 @@ from typing import Literal, final
 
 from pydantic import BaseModel, ConfigDict
 
+from cicpe.units import Units
+
 ReasonCode = Literal["unsure", "verifying", "held", "confident", "horizon"]
 Source = Literal["told", "attached"]
 
@@ -88,3 +90,5 @@ class Status(BaseModel):
     skipped: int
     """Queries that could not be made."""
     history: tuple[StatusStep, ...]
+    units: Units = Units()
+    """What queries, observations and answers mean; empty where they are a model's own coordinates."""

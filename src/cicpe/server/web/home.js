@@ -1,6 +1,7 @@
 // Every campaign, and the form that begins another.
 
 import { Offline, api } from "./api.js";
+import { toleranceWords } from "./units.js";
 import { figure, h } from "./dom.js";
 
 export async function homePage(place, { connection, fail }) {
@@ -60,10 +61,12 @@ function beginForm(models, open) {
     if (fresh.name !== choice.value) return; // chosen again in the meantime
     about = fresh;
     const { low, high } = about.epsilon;
-    epsilon.value = figure(high);
-    document.getElementById("new-epsilon-hint").textContent = low === high ? `this model: ${figure(low)}` : `this model: ${figure(low)} to ${figure(high)}`;
+    const { epsilon: own, delta: ownDelta, title } = about.units ?? {};
+    epsilon.value = figure(own ?? high);
+    if (ownDelta) delta.value = figure(ownDelta);
+    document.getElementById("new-epsilon-hint").textContent = own ? `within ${toleranceWords(about.units, own)}` : low === high ? `this model: ${figure(low)}` : `this model: ${figure(low)} to ${figure(high)}`;
     document.getElementById("new-delta-hint").textContent = `this model: ${figure(about.deltas[0])} or more`;
-    document.getElementById("new-model-hint").textContent = `${about.problem}: ${about.queries} coordinate(s), ${about.observations} number(s) measured at each query, at most ${about.horizon} queries`;
+    document.getElementById("new-model-hint").textContent = `${title || about.problem}: ${about.queries} coordinate(s), ${about.observations} number(s) measured at each query, at most ${about.horizon} queries`;
     context.replaceChildren(...about.context.map((one) => field(`new-context-${one.name}`, one.name, text(`new-context-${one.name}`, one.default === null ? "" : figure(one.default, 4)), `${figure(one.low, 3)} to ${figure(one.high, 3)}${one.default === null ? "" : `; ${figure(one.default, 3)} if left empty`}`)));
   }
   async function begin(event) {
