@@ -93,7 +93,7 @@ def show_posterior(status: "Status", limits: Sequence[Sequence[float]] | None) -
         name = f"x{i + 1}"
         if status.units.answers:
             one = status.units.answers[i]
-            name, figures = one.name, tuple(with_unit(figure, one.unit) for figure in figures)
+            name, figures = one.name, (with_unit(figures[0], one.unit), with_unit(figures[1], one.unit))
         table.add_row(name, *figures, f"{ends[0]:g}", drawn, f"{ends[1]:g}")
     print_table(table)
 

@@ -1,7 +1,6 @@
 """Small parts that every network shares."""
 
 from itertools import pairwise
-from typing import cast
 
 import torch
 from jaxtyping import Float
@@ -15,7 +14,8 @@ def affine(inputs: int, outputs: int) -> nn.Linear:
     """An affine map, which may have no inputs: torch warns of weights that are not there."""
     if inputs:
         return nn.Linear(inputs, outputs)
-    layer = cast(nn.Linear, nn.utils.skip_init(nn.Linear, inputs, outputs))
+    layer = nn.Linear(1, outputs)
+    layer.in_features, layer.weight = 0, nn.Parameter(torch.empty(outputs, 0))
     nn.init.zeros_(layer.bias)
     return layer
 
