@@ -65,7 +65,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "testing": DECIDER | {"sessions"},
     "doctor": DECIDER,
     "progress": {"training"},
-    "race": DECIDER | {"calibration", "training", "doctor"},
+    "race": DECIDER | {"calibration", "training"},
     "api": EVERYTHING - {"api"} | {"race", "progress"},
     "integrations": EVERYTHING | {"baselines"},
     "server": BASE | {"spaces", "sessions", "zoo", "model", "api"},

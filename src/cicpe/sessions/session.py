@@ -111,8 +111,8 @@ class Session:
         answer_space: Where answers lie; the credible region is cut to it.
         typical_queries: Mean number of queries on calibration episodes, where known.
         model_sha256: Which model this is, for the export.
-        context_names: What each number of the context is.
         units: What the coordinates mean to whoever measures; the coordinates themselves where not given.
+        context_names: What each number of the context is.
     """
 
     def __init__(
@@ -128,8 +128,8 @@ class Session:
         answer_space: Space | None = None,
         typical_queries: float | None = None,
         model_sha256: str | None = None,
-        context_names: Sequence[str] = (),
         units: Units | None = None,
+        context_names: Sequence[str] = (),
     ) -> None:
         self.units = units or Units()
         self.epsilon, self.delta, self.seed = epsilon, delta, seed
@@ -423,8 +423,7 @@ class Session:
 
     def trace(self) -> list[BeliefSummary]:
         """What it believes before the first step and after each, by the history as it is known now."""
-        states = enumerate(self._states())
-        return [self._summary(self._agent.propose(state, self._rng(made))) for made, state in states]
+        return [self._summary(self._agent.propose(state, self._rng(made))) for made, state in enumerate(self._states())]
 
     def _states(self) -> Iterator[Any]:
         """The agent's state before the first step and after each."""
