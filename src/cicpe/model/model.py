@@ -163,8 +163,8 @@ class Model:
             answer_space=self.belief.answer_space,
             typical_queries=self.calibration.typical_queries(stop, agent.stop_epsilon, delta, values),
             model_sha256=self.fingerprint,
-            units=self.description.units,
             context_names=self.description.context_names,
+            units=self.description.units,
         )
         if verify:
             session.ask_to_verify(verify)
