@@ -52,7 +52,7 @@ def test_every_block_names_its_language() -> None:
 def test_what_is_not_run_is_counted_and_has_a_reason() -> None:
     marked = [one for one in BLOCKS if one.mark is not None and one.reason is not None]
     assert all(len(one.reason or "") > 10 for one in marked)
-    assert len(marked) <= 10, [one.name for one in marked]
+    assert len(marked) <= 12, [one.name for one in marked]
     assert len([one for one in BLOCKS if RECORDS in one.page.parents]) <= 18
 
 
