@@ -11,7 +11,21 @@ import pytest
 import cicpe
 
 ROOT = Path(cicpe.__file__).parent
-BASE = {"_version", "errors", "files", "trees", "config", "lazy", "statistics", "streams", "plates", "units"}
+BASE = {
+    "_version",
+    "errors",
+    "files",
+    "trees",
+    "config",
+    "lazy",
+    "statistics",
+    "streams",
+    "plates",
+    "units",
+    "rounding",
+    "display",
+    "frames",
+}
 SIMULATOR = BASE | {"spaces", "gp", "data", "problems"}
 DECIDER = SIMULATOR | {"beliefs", "agents", "episodes"}
 MODEL = DECIDER | {"calibration", "training", "sessions", "zoo", "model"}
@@ -28,7 +42,9 @@ MAY_IMPORT: dict[str, set[str]] = {
     "streams": {"errors"},
     "zoo": {"errors"},
     "plates": {"errors"},
-    "units": {"errors", "config"},
+    "rounding": set(),
+    "display": set(),
+    "frames": {"errors"},
     "spaces": BASE,
     "gp": BASE | {"spaces"},
     "data": BASE | {"gp"},
@@ -40,19 +56,20 @@ MAY_IMPORT: dict[str, set[str]] = {
     "baselines": DECIDER,
     "training": DECIDER,
     "calibration": DECIDER,
-    "sessions": DECIDER,
+    "sessions": DECIDER | {"plots"},
     "evaluation": DECIDER | {"calibration"},
     "model": MODEL - {"model"},
     "certification": MODEL | {"evaluation"},
     "plots": {"errors"},
     "testing": DECIDER | {"sessions"},
     "doctor": DECIDER,
-    "race": DECIDER | {"calibration", "training", "doctor"},
-    "api": EVERYTHING - {"api"} | {"race"},
+    "progress": {"training"},
+    "race": DECIDER | {"calibration", "training"},
+    "api": EVERYTHING - {"api"} | {"race", "progress"},
     "integrations": EVERYTHING | {"baselines"},
     "server": BASE | {"spaces", "sessions", "zoo", "model", "api"},
     "reporting": EVERYTHING | {"baselines", "plots"},
-    "cli": EVERYTHING | {"doctor", "race", "plots", "testing", "baselines", "reporting", "server"},
+    "cli": EVERYTHING | {"doctor", "race", "progress", "plots", "testing", "baselines", "reporting", "server"},
     "__init__": EVERYTHING,
     "__main__": {"cli"},
 }

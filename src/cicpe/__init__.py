@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from cicpe.api import adapt, evaluate, fit_alarm, recalibrate, train
     from cicpe.certification.certificate import Certificate
     from cicpe.certification.certify import certify
-    from cicpe.errors import CicpeError, InvalidInput
+    from cicpe.errors import CicpeError, InvalidInput, UnservedWarning
     from cicpe.experiments import Experiment
     from cicpe.model import Model, load
     from cicpe.problems import Problem, make_problem
@@ -40,6 +40,7 @@ _PLACES = {
     "Problem": "cicpe.problems",
     "Sphere": "cicpe.spaces",
     "TrainingCallback": "cicpe.training.callbacks",
+    "UnservedWarning": "cicpe.errors",
     "YesNo": "cicpe.problems.observations",
     "adapt": "cicpe.api",
     "certify": "cicpe.certification.certify",
@@ -66,6 +67,7 @@ __all__ = [
     "Problem",
     "Sphere",
     "TrainingCallback",
+    "UnservedWarning",
     "YesNo",
     "__version__",
     "adapt",

@@ -5,6 +5,7 @@ message and exits with 2; it never shows a traceback for these.
 """
 
 import difflib
+import re
 from collections.abc import Iterable
 
 
@@ -48,6 +49,9 @@ def allowed_by(message: str) -> str:
     for start in ("Input should be ", "Value error, must be "):
         if message.startswith(start):
             return message.removeprefix(start)
+    size = re.fullmatch(r"\w+ should have (at (?:least|most) \d+ \w+)(?: after validation.*)?", message)
+    if size is not None:
+        return f"of {size[1]}"
     return {
         "Field required": "given",
         "Extra inputs are not permitted": "left out: there is no such field",
@@ -98,6 +102,10 @@ class ModelError(CicpeError):
 
 class CheckpointError(CicpeError):
     """A training checkpoint cannot be written or read."""
+
+
+class UnservedWarning(UserWarning):
+    """What was asked for cannot be served as asked; the message says what can, and what would help."""
 
 
 class SessionError(CicpeError):

@@ -8,7 +8,7 @@ import json
 import math
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple, final
 
@@ -111,6 +111,8 @@ class Race:
     began: float
     seed: int
     """Seeds the held-out tasks."""
+    scores: list[Score] = field(default_factory=list)
+    """How each that was tried did."""
     interrupted: bool = False
     """Whether the user has ended it, once something was fitted: what there is goes to calibration at once."""
 
@@ -133,7 +135,7 @@ class Race:
         Returns:
             The best one, fitted for what was left of the budget beside calibration.
         """
-        scores: list[Score] = []
+        scores = self.scores
         fitted: dict[str, FittedBelief] = {}
         for choice in choices:
             if fitted and time.perf_counter() - self.began > MOST * self.seconds:

@@ -52,6 +52,11 @@ class Space(ABC):
     def unit_scale(self) -> Float[Tensor, " dim"]:
         """How long one unit of network coordinates is, per coordinate."""
 
+    @property
+    @abstractmethod
+    def words(self) -> str:
+        """What a point of it is, in words that follow "must be"."""
+
     @abstractmethod
     def to_json(self) -> dict[str, Any]:
         """A JSON object that ``space_from_json`` reads back."""
@@ -115,6 +120,15 @@ class _Bounded(Space):
     @property
     def unit_scale(self) -> Float[Tensor, " dim"]:
         return self._width / 2
+
+    @property
+    def words(self) -> str:
+        ranges = [f"from {low:g} to {high:g}" for low, high in zip(*self._ends(), strict=True)]
+        if len(ranges) == 1:
+            return f"a number {ranges[0]}"
+        if len(set(ranges)) == 1:
+            return f"{len(ranges)} numbers, each {ranges[0]}"
+        return f"{len(ranges)} numbers: {', '.join(f'x{i} {one}' for i, one in enumerate(ranges, start=1))}"
 
 
 @final
@@ -204,6 +218,10 @@ class Sphere(Space):
     @property
     def unit_scale(self) -> Float[Tensor, " dim"]:
         return torch.ones(self.dim)
+
+    @property
+    def words(self) -> str:
+        return f"{self.dim} numbers whose squares add up to 1"
 
     def to_json(self) -> dict[str, Any]:
         return {"kind": "sphere", "dim": self.dim}

@@ -357,3 +357,15 @@ def test_bars() -> None:
     assert strip(0.0, 0.5, 1.0, (0.0, 1.0)) == "=" * 20 + "o" + "=" * 20
     assert strip(-5.0, -5.0, -4.0, (0.0, 1.0)) == "o" + "." * 40
     assert strip(1.0, 1.0, 1.0, (1.0, 1.0)).count("o") == 1
+
+
+def test_the_status_has_the_digits_of_its_interval_and_says_where_it_stops(run: Run, home: Path) -> None:
+    assert run("session", "new", "gp-max-1d", "--epsilon", 0.2, "--delta", 0.1, "--noise", 0.05).code == 0
+    assert run("session", "tell", "-0.012").code == 0
+    now = run("session", "status", "--json").json
+    (low, high), decimals = now["credible_region"][0], now["decimals"]
+    assert decimals == [1]
+    shown = run("session", "status").out
+    assert f"{now['recommendation'][0]:.1f}   {low:.1f} to {high:.1f}" in shown
+    assert "90 % credible interval" in shown
+    assert "0.9 asked for" in shown

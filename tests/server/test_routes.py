@@ -125,11 +125,11 @@ def test_a_whole_campaign(server: TestClient, store: Store) -> None:
     view = server.get("/api/campaigns/titan").json()
     assert view["status"]["reason"]["code"] == "confident"
     assert view["status"]["recommendation"] == pytest.approx([0.25] * 6, abs=0.2)
-    assert view["status"]["confidence"] >= view["setting"]["target"]
+    assert view["status"]["confidence"] >= view["status"]["stops_at"]
     plot = server.get("/api/campaigns/titan/plot").json()
     assert len(plot["trace"]) == view["status"]["step"] + 1
     assert plot["trace"][-1]["confidence"] == pytest.approx(view["status"]["confidence"])
-    assert all(then["confidence"] < view["setting"]["target"] for then in plot["trace"][:-1])
+    assert all(then["confidence"] < view["status"]["stops_at"] for then in plot["trace"][:-1])
     # A server that knows nothing yet says the same, bit for bit: everything follows from the log.
     other = TestClient(make_app(store), base_url=HERE)
     assert other.get("/api/campaigns/titan").json() == view
@@ -470,3 +470,13 @@ def test_serve_answers_and_ends(tmp_path: Path) -> None:
         assert httpx.get(address + "api/campaigns").json() == {"campaigns": []}
         process.terminate()
         assert process.wait(timeout=20) in (0, -15)
+
+
+def test_what_cannot_be_read_is_refused_in_words(server: TestClient) -> None:
+    wish = {"name": "two words", "model": "binary-search-6d", "epsilon": 0.2, "delta": 0.1}
+    refused = server.post("/api/campaigns", json=wish)
+    assert refused.status_code == 422
+    assert refused.json()["allowed"].startswith("1 to 64 letters, digits")
+    assert "pattern" not in refused.text
+    long = server.post("/api/campaigns", json=wish | {"name": "long", "model": "m" * 300})
+    assert long.json()["allowed"] == "of at most 200 characters"

@@ -1,6 +1,6 @@
 """A belief with a stop rule: the agent for one epsilon and delta."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, final
 
@@ -90,9 +90,15 @@ class BeliefAgent(Agent):
             alarm = self.alarm.observe(alarm, state.belief, query, observation)
         return state._replace(belief=self.belief.update(state.belief, query, observation), alarm=alarm)
 
-    def shown_threshold(self, context: Float[Tensor, "batch context"]) -> Float[Tensor, " batch"]:
-        """The confidence, as it is shown, at which the confidence rule stops."""
-        return calibrated_confidence(self.threshold(context), None if self.platt is None else self.platt(context))
+    def stops_at(self, state: BeliefAgentState) -> Float[Tensor, " batch"] | None:
+        if self.stop_rule.uses_cost or self.stop_epsilon != self.epsilon:
+            return None
+        return calibrated_confidence(state.threshold, state.platt)
+
+    def quantiles(
+        self, state: BeliefAgentState, levels: Sequence[float], rng: Generator
+    ) -> Float[Tensor, "batch answer level"]:
+        return self.belief.quantiles(state.belief, levels, rng)
 
     def p_value(self, state: BeliefAgentState) -> Float[Tensor, " batch"] | None:
         return None if self.alarm is None or state.alarm is None else self.alarm.p_value(state.alarm)

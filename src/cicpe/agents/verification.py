@@ -6,6 +6,7 @@ what is now expected is most at odds with what was expected before anything was 
 know most. Were the history misleading, the observation would tell. The alarm then decides.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, final
 
@@ -68,6 +69,16 @@ class VerifyingAgent(Agent):
     ) -> VerifyingState:
         met = self.agent.propose(state.within, torch.Generator().manual_seed(STILL)).stop
         return VerifyingState(self.agent.update(state.within, query, observation), state.made + met.long())
+
+    def quantiles(
+        self, state: VerifyingState, levels: Sequence[float], rng: Generator
+    ) -> Float[Tensor, "batch answer level"] | None:
+        found: Tensor | None = self.agent.quantiles(state.within, levels, rng)
+        return found
+
+    def stops_at(self, state: VerifyingState) -> Float[Tensor, " batch"] | None:
+        found: Tensor | None = self.agent.stops_at(state.within)
+        return found
 
     def p_value(self, state: VerifyingState) -> Float[Tensor, " batch"] | None:
         found: Tensor | None = self.agent.p_value(state.within)

@@ -6,8 +6,9 @@ import typer
 
 from cicpe.cli import options
 from cicpe.cli.arguments import whole
-from cicpe.cli.output import amount, interval, plain_table, print_json, print_table
+from cicpe.cli.output import amount, plain_table, print_json, print_table
 from cicpe.cli.tasks import PlayedFamily, load_model, tasks_of
+from cicpe.rounding import interval
 
 if TYPE_CHECKING:
     from cicpe.model import Model

@@ -4,6 +4,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from cicpe.cli.output import amount, plain_table, print_table
+from cicpe.rounding import interval, rounded
+from cicpe.units import with_unit
 
 if TYPE_CHECKING:
     from cicpe.sessions.status import Status, StatusStep
@@ -21,6 +23,13 @@ def point(values: Sequence[float]) -> str:
     return " ".join(f"{value:.6g}" for value in values)
 
 
+def answer(status: "Status") -> str:
+    """The recommendation, with the digits that are worth reading; in units also its interval."""
+    if status.units.answers:
+        return status.units.answer_with_region(status.recommendation, status.credible_region)
+    return " ".join(rounded(*pair) for pair in zip(status.recommendation, status.decimals, strict=True))
+
+
 def show_next(record: "CampaignRecord", status: "Status") -> None:
     """What to do now: the open query, or the answer."""
     if status.query is not None:
@@ -31,7 +40,7 @@ def show_next(record: "CampaignRecord", status: "Status") -> None:
         return
     ended = "ended at its horizon" if status.truncated else "has stopped"
     print(f"{record.name} {ended} after {amount(status.step, 'step')}.")
-    print(f"  answer      {status.units.answer_with_region(status.recommendation, status.credible_region)}")
+    print(f"  answer      {answer(status)}")
     print(f"  {status.reason.words}")
 
 
@@ -45,7 +54,11 @@ def show_status(
         goal = f"within {status.units.tolerance_words(record.epsilon)}, {1 - record.delta:g} sure{context}"
     print(f"{record.name} ({record.id[:8]}): {status.units.title or record.model}, {goal}")
     print(f"{status.reason.code}: {status.reason.words}\n")
-    print(f"confidence  {gauge(status.confidence, target)}  {status.confidence:.3f}, {target:g} asked for")
+    stops = target if status.stops_at is None else status.stops_at
+    asked = f"{target:g} asked for"
+    if f"{stops:.2f}" != f"{target:.2f}":
+        asked = f"stops at {stops:.3f}, {asked}"
+    print(f"confidence  {gauge(status.confidence, stops)}  {status.confidence:.3f}; {asked}")
     if status.query is not None:
         print(f"query {status.step:<4}  {status.units.query_words(status.query)}{_remaining(status)}")
     print()
@@ -76,18 +89,17 @@ def strip(low: float, middle: float, high: float, limits: Sequence[float]) -> st
 def show_posterior(status: "Status", limits: Sequence[Sequence[float]] | None) -> None:
     """Every coordinate of the answer with its credible interval."""
     table = plain_table()
-    for heading in ("", "answer", "credible interval", "", "", ""):
+    for heading in ("", "answer", f"{100 * (1 - status.delta):.4g} % credible interval", "", "", ""):
         table.add_column(heading, no_wrap=True, justify="right" if heading == "answer" else "left")
     region = status.credible_region
     edges = limits or [(min(low for low, _ in region), max(high for _, high in region))] * len(region)
-    for i, (middle, (low, high), ends) in enumerate(zip(status.recommendation, region, edges, strict=True)):
-        interval, drawn = f"{low:.4g} to {high:.4g}", strip(low, middle, high, ends)
-        if status.units.answers:
-            one = status.units.answers[i]
-            words = one.name, one.words(middle), f"{one.rounded(low):.6g} to {one.words(high)}"
-        else:
-            words = f"x{i + 1}", f"{middle:.4g}", interval
-        table.add_row(*words, f"{ends[0]:g}", drawn, f"{ends[1]:g}")
+    rows = zip(status.recommendation, region, status.decimals, edges, strict=True)
+    for i, (middle, (low, high), decimals, ends) in enumerate(rows):
+        drawn = strip(low, middle, high, ends)
+        scale = status.units.answers[i] if status.units.answers else None
+        name, unit = ("", "") if scale is None else (scale.name, scale.unit)
+        words = name or f"x{i + 1}", with_unit(rounded(middle, decimals), unit)
+        table.add_row(*words, with_unit(interval((low, high), decimals), unit), f"{ends[0]:g}", drawn, f"{ends[1]:g}")
     print_table(table)
 
 

@@ -10,8 +10,9 @@ import typer
 
 from cicpe.cli import options
 from cicpe.cli.arguments import threads
-from cicpe.cli.output import amount, interval, note, plain_table, print_json, print_table, say
+from cicpe.cli.output import amount, note, plain_table, print_json, print_table, say
 from cicpe.errors import InvalidInput
+from cicpe.rounding import interval
 
 RESULTS = "results.jsonl"
 

@@ -1,5 +1,6 @@
 """``cicpe train``: meta-train an agent on a family of tasks."""
 
+import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -9,7 +10,7 @@ from cicpe.cli import options
 from cicpe.cli.arguments import given, number, one_or_two, seed, threads, whole
 from cicpe.cli.output import amount, note, print_json
 from cicpe.cli.tasks import problem_of, read_settings, remember_problem
-from cicpe.errors import InvalidInput
+from cicpe.errors import InvalidInput, UnservedWarning
 
 if TYPE_CHECKING:
     from cicpe.model import Model
@@ -104,7 +105,7 @@ def train(
     import torch
 
     import cicpe
-    from cicpe.cli.progress import followed
+    from cicpe.progress import followed
 
     if minutes is not None and updates is not None:
         raise InvalidInput("updates", updates, "left out with --minutes: a run ends after one or after the other")
@@ -114,7 +115,8 @@ def train(
     _check_folder(out, resume, overwrite)
     torch.set_num_threads(thread_count)
     try:
-        with followed() as callback:
+        with followed(True) as callback, warnings.catch_warnings():
+            warnings.simplefilter("ignore", UnservedWarning)  # what it cannot is in the report below
             model = cicpe.train(
                 family,
                 minutes=minutes,
@@ -139,7 +141,7 @@ def train(
         print_json(_summary(model, out))
     else:
         _report(model, out)
-    return NOT_RELIABLE if what_it_can(model)[1] is None else 0
+    return NOT_RELIABLE if model.best_offer(DELTA)[1] is None else 0
 
 
 def _pair(name: str, values: list[float] | None) -> tuple[float, float] | None:
@@ -196,7 +198,7 @@ def _summary(model: "Model", out: Path) -> dict[str, Any]:
         "updates": about.updates,
         "horizon": about.horizon,
         "sha256": model.sha256,
-        "reliable": what_it_can(model)[1] is not None,
+        "reliable": model.best_offer(DELTA)[1] is not None,
         "calibrated": _calibrated(model),
     }
 
@@ -220,8 +222,8 @@ def _report(model: "Model", out: Path) -> None:
     about = model.description
     took = f"{about.minutes:.1f} minutes, {amount(about.updates, 'update')}"
     print(f"The model is in {out} ({took}; an episode takes at most {amount(about.horizon, 'query')}).")
-    epsilon, delta = what_it_can(model)
     wanted = about.units.delta or DELTA
+    epsilon, delta = model.best_offer(wanted)
     if delta is None:
         print("It is not reliable at any (epsilon, delta) yet. Train longer: --overwrite with more --minutes.")
         return
@@ -231,17 +233,3 @@ def _report(model: "Model", out: Path) -> None:
         print(f"Next:  cicpe session new {out}" + (f" --sure {1 - delta:g}" if delta > wanted else ""))
     else:
         print(f"Next:  cicpe evaluate {out} --epsilon {epsilon:g} --delta {delta:g}")
-
-
-def what_it_can(model: "Model") -> tuple[float, float | None]:
-    """The smallest supported delta from the one asked for up, with the smallest epsilon, or else the largest."""
-    calibration = model.calibration
-    wanted = (model.description.units.delta or DELTA) - 1e-9
-    for delta in (value for value in calibration.deltas if value >= wanted):
-        for epsilon in (calibration.epsilons[0], calibration.epsilons[-1]):
-            try:
-                calibration.threshold("confidence", epsilon, delta)
-            except InvalidInput:
-                continue
-            return epsilon, delta
-    return calibration.epsilons[-1], None

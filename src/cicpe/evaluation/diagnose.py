@@ -28,7 +28,7 @@ CHUNK = 1024
 
 
 class RankTest(NamedTuple):
-    """Simulation-based calibration: one chi-square test a coordinate of the answer."""
+    """Simulation-based calibration: one chi-square test per coordinate of the answer."""
 
     p_value: float
     """The smallest of them, times their number."""

@@ -6,7 +6,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import NamedTuple, final
+from typing import TYPE_CHECKING, Any, NamedTuple, final
 
 import torch
 from torch import Tensor
@@ -17,7 +17,9 @@ from cicpe.agents.belief_agent import BeliefAgent
 from cicpe.agents.stop_rules import STOP_RULES, rules_for, stop_rule
 from cicpe.beliefs.base import Belief
 from cicpe.calibration.table import Calibration
+from cicpe.display import as_table, in_a_line
 from cicpe.errors import CicpeError, InvalidInput, meant
+from cicpe.frames import to_frame
 from cicpe.model.card import card
 from cicpe.model.description import Description
 from cicpe.model.folder import ModelParts, read_folder, weights_of, write_folder
@@ -27,6 +29,12 @@ from cicpe.problems.registry import make_from_class
 from cicpe.problems.structure import observation_kinds
 from cicpe.sessions.session import Session
 from cicpe.streams import stream
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+SESSION_RULE = "each"
+"""The stop rule of a session where none is named."""
 
 
 class ReadModel(NamedTuple):
@@ -38,7 +46,7 @@ class ReadModel(NamedTuple):
 
 
 @final
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Model:
     """A frozen agent for a family of tasks and a range of (epsilon, delta)."""
 
@@ -51,6 +59,8 @@ class Model:
     """The problem that it was trained on, while that is at hand: after training, or where loading was given it."""
     read: ReadModel | None = field(default=None, compare=False, repr=False)
     """What it was read from, if it was."""
+    tried: tuple[Mapping[str, Any], ...] = field(default=(), compare=False, repr=False)
+    """After training, the kinds of belief that were tried on short slices of the budget, and how each did."""
 
     @property
     def problem(self) -> Problem:
@@ -121,7 +131,7 @@ class Model:
         delta: float | None = None,
         *,
         seed: int = 0,
-        stop: str = "each",
+        stop: str = SESSION_RULE,
         verify: int = 0,
         **context: float,
     ) -> Session:
@@ -154,6 +164,7 @@ class Model:
             typical_queries=self.calibration.typical_queries(stop, agent.stop_epsilon, delta, values),
             model_sha256=self.fingerprint,
             units=self.description.units,
+            context_names=self.description.context_names,
         )
         if verify:
             session.ask_to_verify(verify)
@@ -181,6 +192,46 @@ class Model:
             with suppress(CicpeError):  # a registered family may need data that is not here
                 return observation_kinds(self.problem)
         return ObservationKinds.any_number(about.observation_dim)
+
+    def best_offer(self, delta: float) -> tuple[float, float | None]:
+        """What the model can serve: the smallest supported delta from ``delta`` up.
+
+        Args:
+            delta: How often an answer may be farther off than epsilon.
+
+        Returns:
+            The smallest epsilon of the model, or else the largest, and the delta at which it can be served; None for
+            the delta where there is none.
+        """
+        calibration = self.calibration
+        for wider in (value for value in calibration.deltas if value >= delta - 1e-9):
+            for epsilon in (calibration.epsilons[0], calibration.epsilons[-1]):
+                try:
+                    calibration.threshold("confidence", epsilon, wider)
+                except InvalidInput:
+                    continue
+                return epsilon, wider
+        return calibration.epsilons[-1], None
+
+    def limits(self, delta: float) -> str | None:
+        """What a session cannot be asked for at a delta, of the epsilons that the model was trained for.
+
+        Args:
+            delta: How often an answer may be farther off than epsilon.
+
+        Returns:
+            A sentence with what can be served and what would help; None where all of them can.
+        """
+        smallest = self.calibration.epsilons[0]
+        try:
+            self.calibration.threshold(SESSION_RULE, smallest, delta)
+            return None
+        except InvalidInput as error:
+            why = f"epsilon {smallest:g} cannot be served at delta {delta:g}, which must be {error.allowed}"
+        epsilon, least = self.best_offer(delta)
+        if least is None:
+            return f"this model is not reliable at any epsilon and delta, and promises nothing: {why}"
+        return f"{why}. What it can serve: epsilon {epsilon:g} at delta {least:g}"
 
     def full_context(self, named: Mapping[str, float]) -> dict[str, float]:
         """Every context by name: as given, and what is taken where none was named."""
@@ -263,6 +314,45 @@ class Model:
     def earlier_fingerprint(self) -> str:
         """The hash of weights and thresholds alone, by which campaigns of earlier versions know their model."""
         return hashlib.sha256((self.sha256 + self.calibration.model_dump_json()).encode()).hexdigest()
+
+    def __repr__(self) -> str:
+        return in_a_line(f"Model {self.description.problem}", self._facts())
+
+    def _repr_html_(self) -> str:
+        return as_table(f"Model {self.description.problem}", self._facts())
+
+    def _facts(self) -> dict[str, str]:
+        """What a person wants to know of it at first sight."""
+        about, calibration = self.description, self.calibration
+        options = ", ".join(f"{name} = {value}" for name, value in about.problem_options.items())
+        epsilon, delta = self.best_offer(calibration.deltas[0])
+        serves = "nothing reliably" if delta is None else f"delta {delta:g} at epsilon {epsilon:g}"
+        return {
+            **({"with": options} if options else {}),
+            "epsilon": f"{calibration.epsilons[0]:g} to {calibration.epsilons[-1]:g}",
+            "serves": serves,
+            "at most": f"{about.horizon} queries",
+            "recipe": f"{about.recipe} ({about.training.query_rule}), {about.minutes:.1f} min",
+            "alarm": "none" if self.alarm is None else "fitted",
+        }
+
+    def to_frame(self) -> "DataFrame":
+        """What was calibrated: a row for every stop rule, context, epsilon and delta, empty where none was safe enough.
+
+        Returns:
+            A pandas data frame with the threshold, and with accuracy and mean queries on the calibration episodes.
+        """
+        calibration, names = self.calibration, self.description.context_names
+        rows = []
+        for rule, table in calibration.rules.items():
+            for point, by_epsilon in zip(calibration.grid.points, table, strict=True):
+                for epsilon, cells in zip(calibration.epsilons, by_epsilon, strict=True):
+                    for delta, cell in zip(calibration.deltas, cells, strict=True):
+                        where = {"stop": rule, **dict(zip(names, point, strict=False))}
+                        found = (None,) * 3 if cell is None else (cell.threshold, cell.accuracy, cell.queries)
+                        figures = dict(zip(("threshold", "accuracy", "queries"), found, strict=True))
+                        rows.append({**where, "epsilon": epsilon, "delta": delta, **figures})
+        return to_frame(rows)
 
     def card(self) -> str:
         """A page about the model, in words."""

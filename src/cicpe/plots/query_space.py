@@ -41,7 +41,8 @@ class PathQueries(NamedTuple):
     target: float
     """The true maximum."""
     answer: float
-    std: float
+    interval: tuple[float, float] | None
+    """Where the maximum lies with a probability of 0.9, by the agent's belief."""
     title: str
 
 
@@ -99,7 +100,8 @@ def plot_paths(episodes: Sequence[PathQueries], *, title: str | None = None) -> 
     for panel, episode in zip(panels, episodes, strict=False):
         panel.plot(episode.place, episode.value, color=INK, linewidth=1.3)
         panel.axhline(episode.target, color=TARGET, linewidth=1, linestyle=(0, (5, 3)))
-        panel.axhspan(episode.answer - episode.std, episode.answer + episode.std, color=ANSWER, alpha=0.2, linewidth=0)
+        if episode.interval is not None:
+            panel.axhspan(*episode.interval, color=ANSWER, alpha=0.2, linewidth=0)
         panel.axhline(episode.answer, color=ANSWER, linewidth=1.2)
         order = np.arange(1, len(episode.query) + 1)
         dots = panel.scatter(episode.query, episode.observation, c=order, zorder=3, **_colours(last))
@@ -117,7 +119,7 @@ def plot_paths(episodes: Sequence[PathQueries], *, title: str | None = None) -> 
         Line2D([], [], color=TARGET, linewidth=1, linestyle=(0, (5, 3))),
         Line2D([], [], color=ANSWER, linewidth=1.2),
     ]
-    labels = ["hidden function", "its maximum", "answer, with its standard deviation"]
+    labels = ["hidden function", "its maximum", "answer, with its 90 % credible interval"]
     figure.legend(handles, labels, loc="outside lower center", ncols=3)
     return figure
 

@@ -204,7 +204,7 @@ def path_queries(example: Example, epsilon: float) -> PathQueries:
         observation=trace.observation[:stop, 0],
         target=float(trace.target[0]),
         answer=float(trace.mean[stop, 0]),
-        std=float(trace.std[stop, 0]),
+        interval=None if trace.interval is None else (float(trace.interval[0, 0]), float(trace.interval[0, 1])),
         title=f"{stop} queries, off by {trace.loss:.3f}" + ("" if trace.loss <= epsilon else f" (above {epsilon:g})"),
     )
 

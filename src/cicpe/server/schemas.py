@@ -9,7 +9,7 @@ from cicpe.sessions.events import MOST_VERIFICATIONS, Event
 from cicpe.sessions.status import Skip, Status
 from cicpe.sessions.stores import CampaignRecord
 from cicpe.sessions.stores.base import KEY_LENGTH, StopName
-from cicpe.sessions.stores.references import NAME
+from cicpe.sessions.stores.references import NAME, NAME_IN_WORDS
 from cicpe.sessions.texts import LONGEST
 from cicpe.units import Units
 
@@ -40,8 +40,16 @@ Numbers = Annotated[
     ),
 ]
 """A number, or a list of them."""
-Name = Annotated[str, Field(pattern=f"^{NAME.pattern}$", description="What can be typed without quotes.")]
-Key = Annotated[str, Field(min_length=1, max_length=KEY_LENGTH, pattern=r"^[\x21-\x7e]+$")]
+A_NAME = f"^{NAME.pattern}$"
+A_KEY = r"^[\x21-\x7e]+$"
+PATTERNS_IN_WORDS = {
+    A_NAME: NAME_IN_WORDS,
+    A_KEY: f"1 to {KEY_LENGTH} letters, digits and signs of ASCII, without spaces",
+    PRINTABLE: "one line of text, without control characters",
+}
+"""What may be typed, for people."""
+Name = Annotated[str, Field(pattern=A_NAME, description="What can be typed without quotes.")]
+Key = Annotated[str, Field(min_length=1, max_length=KEY_LENGTH, pattern=A_KEY)]
 
 
 class _Body(BaseModel):
@@ -205,10 +213,6 @@ class CampaignSetting(_Body):
     """Whether an answer is a place among the queries, or a value on the scale of the observations."""
     horizon: int
     """The most queries that the model can take."""
-    target: float
-    """The confidence at which it stops."""
-    exact: bool
-    """Whether that is the calibrated threshold; otherwise it is 1 - delta, and the rule looks at more than that."""
 
 
 class CampaignView(_Body):

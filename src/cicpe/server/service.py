@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import NamedTuple, final
 
 import numpy as np
-import torch
 
 from cicpe import zoo
 from cicpe.errors import InvalidInput, ModelError
@@ -78,7 +77,7 @@ class CampaignService:
         known = {"context": model.full_context(wish.context), "epsilon": epsilon, "delta": delta}
         settings = wish.model_dump(exclude={"model"}) | known
         campaign = Campaign.new(self.store, model, reference, **settings)
-        self._keep(campaign.record, Held(campaign.session.fork(), _setting(model, campaign.record, campaign.session)))
+        self._keep(campaign.record, Held(campaign.session.fork(), _setting(model, campaign.session)))
         return campaign
 
     def open(self, name: str) -> Campaign:
@@ -124,7 +123,7 @@ class CampaignService:
         return Units() if held is None else held.session.units
 
     def _settled(self, campaign: Campaign) -> CampaignSetting:
-        return _setting(self._load(campaign.record.model), campaign.record, campaign.session)
+        return _setting(self._load(campaign.record.model), campaign.session)
 
     def _opened(self, record: CampaignRecord) -> Campaign:
         try:
@@ -173,11 +172,8 @@ def model_view(name: str, model: Model) -> ModelView:
     )
 
 
-def _setting(model: Model, record: CampaignRecord, session: Session) -> CampaignSetting:
+def _setting(model: Model, session: Session) -> CampaignSetting:
     query, answer = session.query_space, model.belief.answer_space
-    agent = model.agent(record.epsilon, record.delta, record.stop)
-    exact = not agent.stop_rule.uses_cost and agent.stop_epsilon == record.epsilon
-    threshold = float(agent.shown_threshold(torch.tensor([session.context]))[0]) if exact else 1 - record.delta
     lies = "query" if answer == query else "observation" if isinstance(answer, Interval) else None
     return CampaignSetting(
         query=_limits(session.query_limits),
@@ -185,9 +181,7 @@ def _setting(model: Model, record: CampaignRecord, session: Session) -> Campaign
         observations=session.observation_dim,
         observed=list(session.observations.words),
         answer_lies=lies if lies != "observation" or session.observation_dim == 1 else None,
-        horizon=agent.horizon,
-        target=threshold,
-        exact=exact,
+        horizon=model.belief.horizon,
     )
 
 

@@ -1,13 +1,17 @@
 """A campaign: a session that is kept in a store, and its model, which must stay the same."""
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Protocol, SupportsIndex, final, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, SupportsIndex, final, runtime_checkable
 
+from cicpe.display import as_table, in_a_line
 from cicpe.errors import InvalidInput, ModelError, SessionError
 from cicpe.sessions.events import Event, in_digits, in_words
 from cicpe.sessions.session import Session
 from cicpe.sessions.stores.base import CampaignRecord, Conflict, StopName, Store, StoredEvent, check_key
 from cicpe.sessions.values import Observed, Values, numbers
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
 
 
 @runtime_checkable
@@ -117,6 +121,19 @@ class Campaign:
         kept = record.model_dump(include={"epsilon", "delta", "seed", "stop", "context"})
         made = store.create(name=name, model=reference, model_sha256=model.fingerprint, events=session.log, **kept)
         return cls(store, made, session)
+
+    def __repr__(self) -> str:
+        return in_a_line(f"Campaign {self._record.name}", self._facts())
+
+    def _repr_html_(self) -> str:
+        return as_table(f"Campaign {self._record.name}", self._facts())
+
+    def _facts(self) -> dict[str, str]:
+        return {"model": self._record.model, **self.session.facts()}
+
+    def to_frame(self) -> "DataFrame":
+        """The history, as ``Session.to_frame`` has it."""
+        return self.session.to_frame()
 
     @property
     def record(self) -> CampaignRecord:

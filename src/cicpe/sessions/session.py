@@ -9,9 +9,9 @@ coordinates are inside.
 
 import copy
 import operator
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from statistics import NormalDist
-from typing import Any, NamedTuple, SupportsIndex, final
+from typing import TYPE_CHECKING, Any, NamedTuple, SupportsIndex, final
 
 import numpy as np
 import torch
@@ -20,9 +20,12 @@ from torch import Generator, Tensor
 from cicpe._version import __version__
 from cicpe.agents.alarm import InPrior, in_prior
 from cicpe.agents.base import Agent, Proposal
+from cicpe.display import as_table, in_a_line
 from cicpe.errors import Implausible, InvalidInput, ModelError, SessionError
+from cicpe.frames import to_frame
 from cicpe.plates import only_query
 from cicpe.problems.observations import ObservationKinds, kind_of_readout
+from cicpe.rounding import decimals_for, rounded
 from cicpe.sessions.events import (
     MOST_VERIFICATIONS,
     Attached,
@@ -33,6 +36,7 @@ from cicpe.sessions.events import (
     Told,
     Undone,
     Verifying,
+    in_digits,
     in_force,
 )
 from cicpe.sessions.skipping import elsewhere
@@ -41,6 +45,10 @@ from cicpe.sessions.texts import check_text
 from cicpe.sessions.values import Observed, Values, entries, numbers
 from cicpe.spaces import Box, Interval, Space, Sphere
 from cicpe.units import Units
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+    from pandas import DataFrame
 
 FORMAT = "cicpe-session-1"
 SAME_PLACE = 1e-3
@@ -104,6 +112,7 @@ class Session:
         typical_queries: Mean number of queries on calibration episodes, where known.
         model_sha256: Which model this is, for the export.
         units: What the coordinates mean to whoever measures; the coordinates themselves where not given.
+        context_names: What each number of the context is.
     """
 
     def __init__(
@@ -120,6 +129,7 @@ class Session:
         typical_queries: float | None = None,
         model_sha256: str | None = None,
         units: Units | None = None,
+        context_names: Sequence[str] = (),
     ) -> None:
         self.units = units or Units()
         self.epsilon, self.delta, self.seed = epsilon, delta, seed
@@ -129,6 +139,7 @@ class Session:
         readout = self.units.readout
         self.observations = observations if readout is None else ObservationKinds((kind_of_readout(readout),))
         self.context, self.model_sha256 = tuple(map(float, context)), model_sha256
+        self.context_names = tuple(context_names)
         self._agent, self._typical_queries = agent, typical_queries
         self._log: tuple[Event, ...] = ()
         self._start = self._now = self._begun(0)
@@ -217,18 +228,32 @@ class Session:
         return float(self._now.proposal.confidence[0])
 
     @property
-    def credible_region(self) -> np.ndarray:
-        """A box about the recommendation, one row of (low, high) a coordinate, cut to the answer space.
+    def stops_at(self) -> float | None:
+        """The confidence at which it stops, as it is shown; None where the stop rule looks at more than that."""
+        threshold = self._now.agent.stops_at(self._now.state)
+        return None if threshold is None else float(threshold[0])
 
-        As far as the posterior is normal, all coordinates of the target are inside at once with a probability
-        of 1 - delta or more: each side is the recommendation -/+ z std, where z is the normal quantile at
-        1 - delta / (2 dim), Bonferroni's share of delta. It is a picture of the posterior; what the stop
-        rule goes by, and what is calibrated, is the confidence.
+    @property
+    def credible_region(self) -> np.ndarray:
+        """A box that holds the recommendation, one row of (low, high) per coordinate, cut to the answer space.
+
+        By the agent's belief all coordinates of the target are inside at once with a probability of 1 - delta or
+        more: the sides are its quantiles at delta / (2 dim) and 1 - delta / (2 dim), Bonferroni's share of delta. It is
+        a picture of the posterior; what the stop rule goes by, and what is calibrated, is the confidence. Only an agent
+        that has no posterior, but a mean and a standard deviation, is taken to be normal.
         """
-        proposal = self._now.proposal
-        middle, std = (part[0].numpy().astype(np.float64) for part in (proposal.recommendation, proposal.std))
-        reach = NormalDist().inv_cdf(1 - self.delta / (2 * len(middle))) * std
-        region = np.stack([middle - reach, middle + reach], axis=1)
+        return self._region(self._now.agent, self._now.state, self._now.proposal, len(self._now.positions))
+
+    def _region(self, agent: Agent, state: Any, proposal: Proposal, position: int) -> np.ndarray:
+        middle = proposal.recommendation[0].double().numpy()
+        tail = self.delta / (2 * len(middle))
+        quantiles = agent.quantiles(state, (tail, 1 - tail), self._rng(position))
+        if quantiles is None:
+            reach = NormalDist().inv_cdf(1 - tail) * proposal.std[0].double().numpy()
+            region = np.stack([middle - reach, middle + reach], axis=1)
+        else:
+            region = quantiles[0].double().numpy()
+        region = np.stack([np.minimum(region[:, 0], middle), np.maximum(region[:, 1], middle)], axis=1)
         limits = _limits_of(self.answer_space)
         return self._answers_in_units(region if limits is None else np.clip(region, limits[:, :1], limits[:, 1:]))
 
@@ -310,7 +335,7 @@ class Session:
 
     def status(self) -> Status:
         """Everything above as plain data."""
-        made = len(self.history)
+        made, region = len(self.history), self.credible_region.tolist()
         return Status(
             version=self.version,
             epsilon=self.epsilon,
@@ -321,6 +346,7 @@ class Session:
             truncated=self.truncated,
             reason=self.reason,
             confidence=self.confidence,
+            stops_at=self.stops_at,
             p_value=self.p_value,
             in_prior=self.in_prior,
             held=self.held,
@@ -329,21 +355,84 @@ class Session:
             verifying=self.verifying,
             recommendation=tuple(self.recommendation.tolist()),
             std=tuple(self.std.tolist()),
-            credible_region=tuple((low, high) for low, high in self.credible_region.tolist()),
+            credible_region=tuple((low, high) for low, high in region),
+            decimals=tuple(decimals_for(low, high) for low, high in region),
             expected_remaining_queries=self.expected_remaining_queries,
             history=self.history,
             units=self.units,
             **self._counts(),
         )
 
+    def __repr__(self) -> str:
+        return in_a_line("Session", self.facts())
+
+    def _repr_html_(self) -> str:
+        return as_table("Session", self.facts())
+
+    def facts(self) -> dict[str, str]:
+        """What a person wants to know of it at first sight, by name."""
+        decimals = [decimals_for(low, high) for low, high in self.credible_region.tolist()]
+        answer = ", ".join(map(rounded, self.recommendation.tolist(), decimals))
+        state = "ended at its horizon" if self.truncated else "stopped" if self.stopped else "asking"
+        return {
+            "epsilon": f"{self.epsilon:g}",
+            "delta": f"{self.delta:g}",
+            **{name: f"{value:g}" for name, value in zip(self.context_names, self.context, strict=False)},
+            "state": f"{state} after {len(self.history)} step{'' if len(self.history) == 1 else 's'}",
+            "answer": f"({answer})",
+            "confidence": f"{self.confidence:.3f}",
+            **({} if self.stopped else {"next query": in_digits(self.ask().tolist())}),
+        }
+
+    def to_frame(self) -> "DataFrame":
+        """The history, with what was believed after each step.
+
+        Returns:
+            A pandas data frame with a row per step: the query (``a1``, ``a2`` ...), the observation (``y1`` ...), its
+            source and its first value where that was corrected, then the confidence and the answer (``x1`` ...) that
+            followed.
+        """
+        rows = []
+        for number, (step, then) in enumerate(zip(self.history, self.trace()[1:], strict=True), start=1):
+            row: dict[str, Any] = {"step": number}
+            row |= {f"a{i + 1}": value for i, value in enumerate(step.query)}
+            row |= {f"y{i + 1}": value for i, value in enumerate(step.observation)}
+            row |= {"source": step.source, "first_observation": step.first_observation, "confidence": then.confidence}
+            rows.append(row | {f"x{i + 1}": float(value) for i, value in enumerate(then.recommendation)})
+        return to_frame(rows)
+
+    def plot(self) -> "Figure":
+        """The campaign so far: what was measured, the answer with its credible interval, and the confidence.
+
+        Returns:
+            A matplotlib figure, which a notebook shows and ``savefig`` keeps.
+        """
+        from cicpe.plots.campaign import plot_campaign
+
+        proposals, regions = [], []
+        for made, state in enumerate(self._states()):
+            proposals.append(self._agent.propose(state, self._rng(made)))
+            regions.append(self._region(self._start.agent, state, proposals[-1], made))
+        return plot_campaign(
+            np.array([step.observation for step in self.history]).reshape(-1, self.observation_dim),
+            np.stack([self._summary(said).recommendation for said in proposals]),
+            np.stack(regions),
+            np.array([float(said.confidence[0]) for said in proposals]),
+            asked=1 - self.delta,
+            stopped=self.stopped and not self.truncated,
+        )
+
     def trace(self) -> list[BeliefSummary]:
         """What it believes before the first step and after each, by the history as it is known now."""
-        then, beliefs = self._start, []
-        for made in range(len(self.history) + 1):
-            if made:
-                then = then._replace(state=self._observed(then, self.history[made - 1 : made]))
-            beliefs.append(self._summary(self._agent.propose(then.state, self._rng(made))))
-        return beliefs
+        return [self._summary(self._agent.propose(state, self._rng(made))) for made, state in enumerate(self._states())]
+
+    def _states(self) -> Iterator[Any]:
+        """The agent's state before the first step and after each."""
+        then = self._start
+        yield then.state
+        for made in range(len(self.history)):
+            then = then._replace(state=self._observed(then, self.history[made : made + 1]))
+            yield then.state
 
     def export(self) -> dict[str, Any]:
         """A JSON document with everything. ``replay`` of its events in a new session of the model gives this one."""
@@ -426,7 +515,7 @@ class Session:
         point = self._coordinates(place)
         off = (self.query_space.project(point) - point).abs() / self.query_space.unit_scale
         if not bool((off <= 1e-4).all()):
-            raise InvalidInput("query", query, f"a point of {self.query_space}")
+            raise InvalidInput("query", query, self.query_space.words)
         values, confirmed = self.read_observation(observation, confirm)
         made_at = place if self.units.settings else point.tolist()
         return Attached(query=made_at, observation=values, confirmed=confirmed)

@@ -69,7 +69,7 @@ class ParticleConfig(Config):
     global_share: float = Field(default=0.03, ge=0, lt=0.3)
     """Share of moves that are fresh draws from the prior."""
     powers: int = Field(default=40, ge=1, le=10_000)
-    """The most tempering powers an observation."""
+    """The most tempering powers per observation."""
     query: QueryRule = "agreement"
     """How the next query is chosen."""
     candidates: int = Field(default=48, ge=4, le=10**5)
@@ -269,7 +269,7 @@ class ParticleBelief(Belief):
         return Assessment(time, query[:, None], recommendation.transpose(0, 1), confidence.T, confidence.T, none, std)
 
     def _looked(self, view: View, epsilons: Sequence[float], rng: Generator) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Query, recommendations and confidences an epsilon, and spread of the target, with the episode first."""
+        """Query, recommendations and confidences per epsilon, and spread of the target, with the episode first."""
         answer_EBX, confidence_EB = recommend(self.problem, view, (self.aim, *epsilons), self.task)
         query = self._query(view, answer_EBX[0], rng)
         std = weighted_std(view.weight_BN, view.target_BNX)

@@ -1,8 +1,8 @@
 // One campaign: the open query, the answer, how sure it is, the history, the log, and every change to it.
 
 import { Offline, Refusal, api } from "./api.js";
-import { announce, drafts, figure, freshKey, h, numberFields, point } from "./dom.js";
-import { answerName, answerValue, answerWords, measurementLabels, measurementReader, observationWords, queryWords, settingLabel, settingName, settingValue, toleranceWords } from "./units.js";
+import { announce, drafts, figure, freshKey, h, numberFields, point, rounded, unbroken } from "./dom.js";
+import { answerName, answerWords, measurementLabels, measurementReader, observationWords, queryWords, settingLabel, settingName, settingValue, toleranceWords } from "./units.js";
 import { confidencePlot, intervalBar, spacePlot } from "./plots.js";
 
 const LOOK = 4000; // milliseconds between looks for what others did
@@ -208,6 +208,8 @@ export function campaignPage(place, name, { connection, fail }) {
   function legend({ query, answer_lies }, status) {
     const items = [["swatch seen", "measured"]];
     if (status.query) items.push(["swatch next", "next"]);
+    if (status.attached) items.push(["swatch attached", "measured elsewhere"]);
+    if (status.corrected) items.push(["swatch corrected", "corrected"]);
     if (answer_lies) items.push(["swatch answer", "answer"], ["swatch region", `${figure(100 * (1 - status.delta), 3)} % credible region`]);
     if (status.skipped) items.push(["swatch skip", "skipped"]);
     return h("ul", { class: `legend ${query.length > 2 ? "strips" : ""}` }, items.map(([type, text]) => h("li", null, h("span", { class: type, "aria-hidden": "true" }), text)));
@@ -219,8 +221,10 @@ export function campaignPage(place, name, { connection, fail }) {
     return h("dl", { class: `coordinates ${big ? "big" : ""}` }, values.map((value, i) => h("div", null, h("dt", null, name(i)), h("dd", null, text(i, value)))));
   }
   const settingsShown = (values, big) => coordinates(values, big, (i) => settingName(view.status.units, i), (i, value) => settingValue(view.status.units, i, value));
-  const answersShown = (values, big) => coordinates(values, big, (i) => answerName(view.status.units, i), (i, value) => answerValue(view.status.units, i, value));
+  const answersShown = (values, big) => coordinates(values, big, (i) => answerName(view.status.units, i), (i, value) => decimal(i, value));
 
+  const decimal = (i, value) => `${rounded(value, view.status.decimals[i])}${view.status.units?.answers?.[i]?.unit ? ` ${view.status.units.answers[i].unit}` : ""}`;
+  const answerPoint = ({ recommendation, units }) => (units?.answers?.length ? answered(recommendation) : recommendation.map((value, i) => decimal(i, value)).join(", "));
   const measured = (count) => measurementLabels(view.status.units, count);
 
   /** What can be typed, once where all entries are alike. */
@@ -228,7 +232,7 @@ export function campaignPage(place, name, { connection, fail }) {
 
   function queryCard() {
     const { status, setting } = view;
-    const fields = numberFields({ id: "observe", labels: measured(setting.observations), draft: { get: () => draft.get()?.typed, set: draft.set }, big: setting.observations === 1, hint: kinds(setting), read: measurementReader(view.status.units) });
+    const fields = numberFields({ id: "observe", labels: measured(setting.observations), draft: { get: () => draft.get()?.typed, set: draft.set }, big: setting.observations === 1, hint: kinds(setting), words: setting.observed, read: measurementReader(view.status.units) });
     let sent = { text: "", key: freshKey() };
     const left = status.expected_remaining_queries;
     async function record(event) {
@@ -253,7 +257,7 @@ export function campaignPage(place, name, { connection, fail }) {
   function spoken(step) {
     const { status } = view;
     const sure = `Confidence ${figure(status.confidence, 3)}.`;
-    if (status.stopped) return `Step ${step} recorded. The campaign has stopped: the answer is ${answered(status.recommendation)}. ${sure}`;
+    if (status.stopped) return `Step ${step} recorded. The campaign has stopped: the answer is ${answerPoint(status)}. ${sure}`;
     return `Step ${step} recorded. ${sure} Query ${status.step}: ${placed(status.query)}.`;
   }
 
@@ -290,8 +294,8 @@ export function campaignPage(place, name, { connection, fail }) {
     if (status.recommendation.length === 1) {
       const [low, high] = status.credible_region[0];
       return [
-        answersShown(status.recommendation, status.stopped),
-        h("p", { class: "quiet" }, `${percent} credible interval: ${figure(low, 4)} to ${figure(high, 4)}`),
+        status.units?.answers?.length ? answersShown(status.recommendation, status.stopped) : h("p", { class: status.stopped ? "huge" : "large" }, answerPoint(status)),
+        h("p", { class: "quiet" }, `${percent} credible interval: ${rounded(low, status.decimals[0])} to ${rounded(high, status.decimals[0])}`),
         intervalBar(setting.answer[0], status.credible_region[0], status.recommendation[0]),
       ];
     }
@@ -302,7 +306,7 @@ export function campaignPage(place, name, { connection, fail }) {
         "tbody", null,
         status.recommendation.map((value, i) => {
           const [low, high] = status.credible_region[i];
-          return h("tr", null, h("th", { scope: "row" }, answerName(status.units, i)), h("td", { class: "figure strong" }, answerValue(status.units, i, value)), h("td", { class: "figure quiet" }, `${figure(low, 3)} to ${figure(high, 3)}`), h("td", { class: "wide" }, intervalBar(setting.answer[i], status.credible_region[i], value)));
+          return h("tr", null, h("th", { scope: "row" }, answerName(status.units, i)), h("td", { class: "figure strong" }, decimal(i, value)), h("td", { class: "figure quiet" }, `${rounded(low, status.decimals[i])} to ${rounded(high, status.decimals[i])}`), h("td", { class: "wide" }, intervalBar(setting.answer[i], status.credible_region[i], value)));
         }),
       ),
     );
@@ -350,7 +354,7 @@ export function campaignPage(place, name, { connection, fail }) {
     const note = [step.source === "attached" ? "measured elsewhere" : null, step.first_observation ? `corrected, was ${observed(step.first_observation)}` : null].filter(Boolean).join("; ");
     const row = h(
       "tr", null,
-      h("th", { scope: "row" }, String(i + 1)), h("td", { class: "figures" }, view.status.units?.settings?.length ? placed(step.query) : point(step.query, step.query.length > 3 ? 4 : 5)), h("td", { class: "figures strong" }, observed(step.observation)), h("td", { class: "quiet" }, note),
+      h("th", { scope: "row", "data-label": "Step" }, String(i + 1)), h("td", { class: "figures", "data-label": "Query" }, view.status.units?.settings?.length ? placed(step.query) : unbroken(step.query, step.query.length > 3 ? 4 : 5)), h("td", { class: "figures strong", "data-label": "Measured" }, view.status.units?.readout ? observed(step.observation) : unbroken(step.observation)), h("td", { class: "quiet note" }, note),
       h("td", { class: "no-print end" }, h("button", { type: "button", class: "plain", id: `correct-${i + 1}`, "aria-label": `Correct step ${i + 1}`, onclick: () => correctRow(row, step, i) }, "Correct")),
     );
     return row;
@@ -358,7 +362,7 @@ export function campaignPage(place, name, { connection, fail }) {
 
   function correctRow(row, step, i) {
     const labels = step.observation.length === 1 ? [`What was really measured at step ${i + 1}`] : step.observation.map((_, k) => `y${k + 1}`);
-    const fields = numberFields({ id: "correct", labels, read: measurementReader(view.status.units) });
+    const fields = numberFields({ id: "correct", labels, words: view.setting.observed, read: measurementReader(view.status.units) });
     const shown = view.status.units?.readout ? [observed(step.observation)] : step.observation.map(String);
     fields.inputs.forEach((input, k) => (input.defaultValue = input.value = shown[k]));
     const cancel = () => (editor.replaceWith(row), row.querySelector("button").focus());
@@ -378,7 +382,7 @@ export function campaignPage(place, name, { connection, fail }) {
   function attachForm(setting) {
     const names = setting.query.map(({ low, high }, i) => `${settingLabel(view.status.units, i)}, ${figure(low, 3)} to ${figure(high, 3)}`);
     const query = numberFields({ id: "attach-query", labels: names });
-    const values = numberFields({ id: "attach-value", labels: measured(setting.observations), read: measurementReader(view.status.units) });
+    const values = numberFields({ id: "attach-value", labels: measured(setting.observations), words: setting.observed, read: measurementReader(view.status.units) });
     const submit = (event) => {
       event.preventDefault();
       const where = query.read();
@@ -399,11 +403,19 @@ export function campaignPage(place, name, { connection, fail }) {
     );
   }
 
+  /** The model knows numbers alone: in which range queries are, and that what was measured stands as it was typed. */
+  function units() {
+    const ranges = view.setting.query.map(({ low, high }) => `${figure(low, 4)} to ${figure(high, 4)}`);
+    const alike = new Set(ranges).size === 1;
+    const queries = alike ? `${ranges.length > 1 ? "each coordinate of " : ""}a query is from ${ranges[0]}` : ranges.map((range, i) => `x${i + 1} is from ${range}`).join(", ");
+    return `${queries}; measurements are as they were typed`;
+  }
+
   function particulars() {
     const { campaign, setting } = view;
     const rows = [
       ["Campaign", `${campaign.name} (${campaign.id})`], ["Begun", `${when(campaign.created)} UTC`], ["Model", campaign.model], ["Model fingerprint", campaign.model_sha256],
-      ["Epsilon, delta", `${figure(campaign.epsilon)}, ${figure(campaign.delta)}`], ["Stop rule", campaign.stop], ["Seed", String(campaign.seed)], ["At most", plural(setting.horizon, "querie").replace("1 querie", "1 query")], ["Log entries", String(view.status.version)],
+      ["Epsilon, delta", `${figure(campaign.epsilon)}, ${figure(campaign.delta)}`], ...Object.entries(campaign.context).map(([key, value]) => [key[0].toUpperCase() + key.slice(1), figure(value)]), ["Units", units()], ["Stop rule", campaign.stop], ["Seed", String(campaign.seed)], ["At most", plural(setting.horizon, "querie").replace("1 querie", "1 query")], ["Log entries", String(view.status.version)],
     ];
     const copy = h("input", { id: "fork-name", type: "text", autocomplete: "off" });
     const error = h("p", { class: "error", role: "alert" });

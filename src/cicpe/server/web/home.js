@@ -49,8 +49,8 @@ async function describe(row, campaign) {
 
 function beginForm(models, open) {
   const field = (id, label, input, hint) => h("div", { class: "field" }, h("label", { for: id }, label), input, h("p", { class: "quiet small", id: `${id}-hint` }, hint ?? ""));
-  const text = (id, value = "") => h("input", { id, type: "text", autocomplete: "off", spellcheck: "false", value, "aria-describedby": `${id}-hint` });
-  const [name, epsilon, delta, seed] = [text("new-name"), text("new-epsilon"), text("new-delta", "0.1"), text("new-seed", "0")];
+  const text = (id, value = "", inputmode = "decimal") => h("input", { id, type: "text", inputmode, autocomplete: "off", spellcheck: "false", value, "aria-describedby": `${id}-hint` });
+  const [name, epsilon, delta, seed] = [text("new-name", "", "text"), text("new-epsilon"), text("new-delta", "0.1"), text("new-seed", "0", "numeric")];
   const choice = h("select", { id: "new-model", "aria-describedby": "new-model-hint" }, models.map((model) => h("option", { value: model }, model)));
   const context = h("div", { class: "numbers" });
   const error = h("p", { class: "error", role: "alert" });
@@ -67,7 +67,7 @@ function beginForm(models, open) {
     document.getElementById("new-epsilon-hint").textContent = own ? `within ${toleranceWords(about.units, own)}` : low === high ? `this model: ${figure(low)}` : `this model: ${figure(low)} to ${figure(high)}`;
     document.getElementById("new-delta-hint").textContent = `this model: ${figure(about.deltas[0])} or more`;
     document.getElementById("new-model-hint").textContent = `${title || about.problem}: ${about.queries} coordinate(s), ${about.observations} number(s) measured at each query, at most ${about.horizon} queries`;
-    context.replaceChildren(...about.context.map((one) => field(`new-context-${one.name}`, one.name, text(`new-context-${one.name}`, one.default === null ? "" : figure(one.default, 4)), `${figure(one.low, 3)} to ${figure(one.high, 3)}`)));
+    context.replaceChildren(...about.context.map((one) => field(`new-context-${one.name}`, one.name, text(`new-context-${one.name}`, one.default === null ? "" : figure(one.default, 4)), `${figure(one.low, 3)} to ${figure(one.high, 3)}${one.default === null ? "" : `; ${figure(one.default, 3)} if left empty`}`)));
   }
   async function begin(event) {
     event.preventDefault();

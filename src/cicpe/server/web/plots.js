@@ -1,6 +1,6 @@
 // Plots as SVG: confidence over time, and the query space in one, two or more coordinates.
 
-import { figure, point, s } from "./dom.js";
+import { figure, point, rounded, s } from "./dom.js";
 import { observationWords, queryWords, settingLabel, settingName } from "./units.js";
 
 const clamp = (value, low, high) => Math.min(Math.max(value, low), high);
@@ -48,21 +48,23 @@ function axes({ left, right, top, bottom, x, y, xs, ys, names = [] }) {
 }
 
 /** Confidence after every step against the confidence at which it stops. */
-export function confidencePlot(width, { setting, status }, trace) {
+export function confidencePlot(width, { campaign, setting, status }, trace) {
   const height = 230, left = 40, right = width - 12, top = 22, bottom = height - 34;
   const made = trace.length - 1;
   const last = Math.min(setting.horizon, Math.max(made + Math.ceil(status.expected_remaining_queries ?? 0), 4));
   const x = scale(0, last, left, right), y = scale(0, 1, bottom, top);
   const places = trace.map((then, i) => [x(i), y(then.confidence)]);
   const path = places.map(([a, b], i) => `${i ? "L" : "M"}${a.toFixed(1)} ${b.toFixed(1)}`).join("");
-  const asked = setting.exact ? `stops at ${figure(setting.target, 3)}` : `asked for: ${figure(setting.target, 3)}`;
+  const wanted = figure(1 - status.delta, 3), target = status.stops_at ?? 1 - status.delta;
+  const together = campaign.stop === "each" ? "" : " of all campaigns together";
+  const asked = status.stops_at === null || figure(target, 2) === wanted ? `asked for: ${wanted}` : `stops at ${figure(target, 3)} (asked for: ${wanted}${together})`;
   const now = trace[made].confidence;
   return frame(
     width, height, `Confidence after ${made} steps: ${figure(now, 3)}; ${asked}.`,
     axes({ left, right, top, bottom, x, y, xs: ticks(0, last, Math.min(last, 6)).filter(Number.isInteger), ys: [0, 0.5, 1] }),
     s("path", { d: `${path}L${x(made)} ${bottom}L${x(0)} ${bottom}Z`, class: "area" }),
-    s("line", { x1: left, x2: right, y1: y(setting.target), y2: y(setting.target), class: "target" }),
-    s("text", { x: left + 6, y: y(setting.target) - 7, class: "strong" }, asked),
+    s("line", { x1: left, x2: right, y1: y(target), y2: y(target), class: "target" }),
+    s("text", { x: left + 6, y: y(target) - 7, class: "strong" }, asked),
     s("path", { d: path, class: "line" }),
     places.map(([a, b], i) => s("circle", { cx: a, cy: b, r: i === made ? 5 : 2.5, class: i === made ? "now" : "then" }, title(`after ${i} steps: ${figure(trace[i].confidence, 3)}`))),
   );
@@ -94,7 +96,7 @@ function curve(width, { setting, status }, { skips }) {
     ? [
         s("rect", { x: left, width: right - left, y: y(interval[1]), height: Math.max(y(interval[0]) - y(interval[1]), 1), class: "region" }),
         s("line", { x1: left, x2: right, y1: y(answer), y2: y(answer), class: "answer-line" }),
-        s("text", { x: right - 6, y: y(answer) - 7, "text-anchor": "end", class: "strong" }, `answer ${figure(answer, 3)}`),
+        s("text", { x: right - 6, y: y(answer) - 7, "text-anchor": "end", class: "strong" }, `answer ${rounded(answer, status.decimals[0])}`),
       ]
     : setting.answer_lies === "query"
       ? [
@@ -118,23 +120,23 @@ function curve(width, { setting, status }, { skips }) {
 function map(width, { setting, status }, { skips }) {
   const side = Math.min(width, 460), height = side, left = 44, right = side - 12, top = status.units?.settings?.length ? 26 : 14, bottom = height - 44;
   const [across, up] = setting.query;
-  const x = along(status.units, 0, across, left, right), y = along(status.units, 1, up, bottom, top);
+  const inset = 15; // room in the frame for what is drawn about a point at the edge
+  const x = along(status.units, 0, across, left + inset, right - inset), y = along(status.units, 1, up, bottom - inset, top + inset);
   const single = setting.observations === 1;
   const values = status.history.map((step) => step.observation[0]);
   const strength = scale(Math.min(...values), Math.max(...values), 25, 100);
   const belief = () => {
-    const [[low1, high1], [low2, high2]] = status.credible_region, [a, b] = status.recommendation, [sd1, sd2] = status.std;
+    const [[low1, high1], [low2, high2]] = status.credible_region, [a, b] = status.recommendation;
     return [
       s("rect", { x: x(low1), y: y(high2), width: Math.max(x(high1) - x(low1), 1), height: Math.max(y(low2) - y(high2), 1), rx: 3, class: "region" }, title("credible region")),
-      s("ellipse", { cx: x(a), cy: y(b), rx: Math.max(x(a + sd1) - x(a), 1), ry: Math.max(y(b) - y(b + sd2), 1), class: "deviation" }),
-      s("path", { d: `M${x(a) - 9} ${y(b)}h18M${x(a)} ${y(b) - 9}v18`, class: "answer-line" }, title(`answer: ${point(status.recommendation)}`)),
+      s("path", { d: `M${x(a) - 9} ${y(b)}h18M${x(a)} ${y(b) - 9}v18`, class: "answer-line" }, title(`answer: ${status.recommendation.map((value, i) => rounded(value, status.decimals[i])).join(", ")}`)),
     ];
   };
   const dots = status.history.map((step, i) => {
     const [a, b] = [x(step.query[0]), y(step.query[1])];
     const dot = s("circle", { cx: a, cy: b, r: 9, class: `seen ${kind(step)}` }, title(told(step, i, status.units)));
-    if (single) dot.style.fill = `color-mix(in oklab, var(--accent) ${strength(step.observation[0]).toFixed(0)}%, var(--card))`;
-    return s("g", null, dot, s("text", { x: a, y: b + 3.5, "text-anchor": "middle", class: `number ${single && strength(step.observation[0]) < 60 ? "dark" : ""}` }, String(i + 1)));
+    if (single && step.source !== "attached") dot.style.fill = `color-mix(in oklab, var(--accent) ${strength(step.observation[0]).toFixed(0)}%, var(--card))`;
+    return s("g", null, dot, s("text", { x: a, y: b + 3.5, "text-anchor": "middle", class: `number ${single && step.source !== "attached" && strength(step.observation[0]) < 60 ? "dark" : ""}` }, String(i + 1)));
   });
   const svg = frame(
     side, height, `The query space, with ${status.history.length} measurements${status.query ? `; the next at ${point(status.query)}` : ""}.`,
@@ -162,13 +164,13 @@ function strips(width, { setting, status }, { skips }) {
         "g", null,
         s("text", { x: 0, y: middle + 4, class: "strong" }, settingName(status.units, k)),
         s("line", { x1: left, x2: right, y1: middle, y2: middle, class: "rule" }),
-        among ? s("rect", { x: place(status.credible_region[k][0]), width: Math.max(place(status.credible_region[k][1]) - place(status.credible_region[k][0]), 2), y: middle - 8, height: 16, rx: 4, class: "region" }, title(`credible interval: ${point(status.credible_region[k], 4)}`)) : null,
+        among ? s("rect", { x: place(status.credible_region[k][0]), width: Math.max(place(status.credible_region[k][1]) - place(status.credible_region[k][0]), 2), y: middle - 8, height: 16, rx: 4, class: "region" }, title(`credible interval: ${status.credible_region[k].map((end) => rounded(end, status.decimals[k])).join(" to ")}`)) : null,
         status.history.map((step, i) => {
           const tick = s("line", { x1: place(step.query[k]), x2: place(step.query[k]), y1: middle - 6, y2: middle + 6, class: `tick ${kind(step)}` }, title(told(step, i, status.units)));
           tick.style.opacity = (0.2 + (0.6 * (i + 1)) / status.history.length).toFixed(2);
           return tick;
         }),
-        among ? s("circle", { cx: place(status.recommendation[k]), cy: middle, r: 5.5, class: "now" }, title(`answer: ${figure(status.recommendation[k])}`)) : null,
+        among ? s("circle", { cx: place(status.recommendation[k]), cy: middle, r: 5.5, class: "now" }, title(`answer: ${rounded(status.recommendation[k], status.decimals[k])}`)) : null,
         skips.map((skip) => cross(place(skip.query[k]), middle, "skipped")),
         status.query ? s("path", { d: `M${place(status.query[k])} ${middle - 9}l-5 -7h10z`, class: "next-mark" }, title(`next: ${figure(status.query[k])}`)) : null,
         s("text", { x: width, y: middle + 4, "text-anchor": "end" }, figure(high, 3)),
