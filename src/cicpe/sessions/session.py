@@ -372,17 +372,21 @@ class Session:
     def facts(self) -> dict[str, str]:
         """What a person wants to know of it at first sight, by name."""
         decimals = [decimals_for(low, high) for low, high in self.credible_region.tolist()]
-        answer = ", ".join(map(rounded, self.recommendation.tolist(), decimals))
+        answer = f"({', '.join(map(rounded, self.recommendation.tolist(), decimals))})"
         state = "ended at its horizon" if self.truncated else "stopped" if self.stopped else "asking"
         return {
             "epsilon": f"{self.epsilon:g}",
             "delta": f"{self.delta:g}",
             **{name: f"{value:g}" for name, value in zip(self.context_names, self.context, strict=False)},
             "state": f"{state} after {len(self.history)} step{'' if len(self.history) == 1 else 's'}",
-            "answer": f"({answer})",
+            "answer": self.units.answer_words(self.recommendation.tolist()) if self.units.answers else answer,
             "confidence": f"{self.confidence:.3f}",
-            **({} if self.stopped else {"next query": in_digits(self.ask().tolist())}),
+            **({} if self.stopped else {"next query": self._next_words()}),
         }
+
+    def _next_words(self) -> str:
+        query = self.ask().tolist()
+        return self.units.query_words(query) if self.units.settings else in_digits(query)
 
     def to_frame(self) -> "DataFrame":
         """The history, with what was believed after each step.
