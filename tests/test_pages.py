@@ -30,7 +30,7 @@ README = REPOSITORY / "README.md"
 LONG = {"docs/how-to/optuna.md"}
 """Pages whose longest Python block trains for more than seconds without stating minutes."""
 OWN = {"docs/tutorials/first-ten-minutes.md"}
-"""Pages whose commands another test runs: its training is short and reliable all the same (tests/cli/test_experiments.py)."""
+"""Pages that tests/cli/test_experiments.py runs, with a training that is short and reliable all the same."""
 SHELL_PAGES = [
     page
     for page in PAGES
