@@ -200,12 +200,68 @@ def _child(waiting: list[Edit], folder: Path) -> Iterator[str]:
         os.close(reader)
 
 
+GOOD: dict[str, dict[str, Any]] = {
+    "": {"name": "titan", "model": MODELS[0], "epsilon": 0.2, "delta": 0.1, "seed": 0, "stop": "each", "context": {}},
+    "/titan/tell": {"observation": [1.0] * 6, "expected_version": 0, "step": 1, "query": [0.0] * 6},
+    "/titan/correct": {"observation": [1.0] * 6, "step": 1, "expected_version": 0},
+    "/titan/skip": {"reason": "", "expected_version": 0, "step": 1, "query": [0.0] * 6},
+    "/titan/attach": {"query": [0.0] * 6, "observation": [1.0] * 6, "expected_version": 0},
+    "/titan/undo": {"expected_version": 0},
+    "/titan/fork": {"name": "copy"},
+}
+RAW = (b"", b"{", b"\xff\xfe", b'{"name": 1e999}', b"NaN", b'{"a": "\xff"}', DEEP.encode(), b"[" * 5000, b'""')
+
+
+def hostile_bodies() -> Iterator[tuple[str, bytes]]:
+    """Every field of every request, missing, replaced, wrapped in a list, and one field too many; then mere bytes."""
+    for path, good in GOOD.items():
+        for field, value in itertools.product(good, (*VALUES, *PLANTED)):
+            for made in (value, [value], {"a": value}):
+                yield path, json.dumps(good | {field: made}).encode()
+        for field in good:
+            yield path, json.dumps({name: value for name, value in good.items() if name != field}).encode()
+        for value in VALUES:
+            yield path, json.dumps(good | {"more": value}).encode()
+            yield path, json.dumps(value).encode()
+        for raw in RAW:
+            yield path, raw
+
+
+def bodies(size: int) -> dict[str, Any]:
+    """Sends them, in an order of chance, to a campaign that is there; then it must still show itself."""
+    from starlette.testclient import TestClient
+
+    from cicpe.server.app import make_app
+    from cicpe.sessions.stores import open_store
+
+    waiting = list(hostile_bodies())
+    random.Random(0).shuffle(waiting)
+    codes, faults, began = Counter[int](), list[str](), time.perf_counter()
+    with tempfile.TemporaryDirectory(prefix="cicpe-bodies-") as name:
+        store = open_store(Path(name) / "campaigns.db")
+        client = TestClient(make_app(store), base_url="http://127.0.0.1", raise_server_exceptions=False)
+        client.post("/api/campaigns", json=GOOD[""]).raise_for_status()
+        for path, body in waiting[:size]:
+            headers = {"Content-Type": "application/json"}
+            code = client.post(f"/api/campaigns{path}", content=body, headers=headers).status_code
+            codes[code] += 1
+            if code >= 500:
+                faults.append(f"{path or '/'} {body[:100]!r}: {code}")
+        for part in ("", "/log", "/plot", "/export", "/ask"):
+            code = client.get(f"/api/campaigns/titan{part}").status_code
+            if code != 200:
+                faults.append(f"titan{part} cannot be shown any more: {code}")
+        store.close()
+    found = {str(code): count for code, count in sorted(codes.items())}
+    return {"values": sum(codes.values()), "codes": found, "seconds": time.perf_counter() - began, "faults": faults}
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", choices=["folders", "bodies"])
     parser.add_argument("--size", type=int, default=4000)
     given = parser.parse_args()
-    result = folders(given.size)
+    result = folders(given.size) if given.what == "folders" else bodies(given.size)
     print(json.dumps(result, indent=1))
     return 1 if result["faults"] else 0
 

@@ -63,7 +63,13 @@ class CicpeError(Exception):
 
 
 class InvalidInput(CicpeError, ValueError):
-    """A value given to us is not one that we can take."""
+    """A value given to us is not one that we can take.
+
+    Args:
+        field: What the user calls it.
+        value: What was given.
+        allowed: What can be given instead, in words.
+    """
 
     def __init__(self, field: str, value: object, allowed: str) -> None:
         super().__init__(refusal(field, value, allowed))

@@ -29,23 +29,60 @@ class Space(ABC):
 
     @abstractmethod
     def project(self, point: Float[Tensor, "*batch dim"]) -> Float[Tensor, "*batch dim"]:
-        """The nearest point of the space."""
+        """The nearest point of the space.
+
+        Args:
+            point: Any points.
+
+        Returns:
+            Points of the space, of the same shape.
+        """
 
     @abstractmethod
     def sample(self, n: int, rng: Generator) -> Float[Tensor, "n dim"]:
-        """``n`` points, uniformly."""
+        """``n`` points, uniformly.
+
+        Args:
+            n: How many.
+            rng: Draws them.
+
+        Returns:
+            The points.
+        """
 
     @abstractmethod
     def distance(self, a: Float[Tensor, "*#batch dim"], b: Float[Tensor, "*#batch dim"]) -> Float[Tensor, "*#batch"]:
-        """How far apart two points are: zero if and only if they are the same."""
+        """How far apart two points are: zero if and only if they are the same.
+
+        Args:
+            a: Points.
+            b: Others; shapes are broadcast.
+
+        Returns:
+            Distances of at least zero.
+        """
 
     @abstractmethod
     def to_unit(self, point: Float[Tensor, "*batch dim"]) -> Float[Tensor, "*batch dim"]:
-        """The coordinates that a network sees, roughly in [-1, 1]."""
+        """The coordinates that a network sees, roughly in [-1, 1].
+
+        Args:
+            point: Points of the space.
+
+        Returns:
+            The same in unit coordinates.
+        """
 
     @abstractmethod
     def from_unit(self, unit: Float[Tensor, "*batch dim"]) -> Float[Tensor, "*batch dim"]:
-        """The inverse of ``to_unit``."""
+        """The inverse of ``to_unit``.
+
+        Args:
+            unit: Points in unit coordinates.
+
+        Returns:
+            The same as points of the space.
+        """
 
     @property
     @abstractmethod
@@ -59,7 +96,11 @@ class Space(ABC):
 
     @abstractmethod
     def to_json(self) -> dict[str, Any]:
-        """A JSON object that ``space_from_json`` reads back."""
+        """A JSON object that ``space_from_json`` reads back.
+
+        Returns:
+            What ``json.dumps`` takes.
+        """
 
 
 def _bounds(low: Sequence[float], high: Sequence[float]) -> tuple[tuple[float, ...], tuple[float, ...]]:

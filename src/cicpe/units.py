@@ -14,6 +14,7 @@ from pydantic import Field
 
 from cicpe.config import Config
 from cicpe.errors import InvalidInput, meant
+from cicpe.rounding import decimals_for, interval, rounded
 
 MeasurementKind = Literal["number", "yes/no", "count"]
 FINE = 1000
@@ -282,13 +283,12 @@ class Units(Config):
 
     def answer_with_region(self, values: Sequence[float], region: Sequence[Sequence[float]]) -> str:
         """An answer with its credible interval: ``temperature 845 °C (820 to 870)``; without units the answer alone."""
+        decimals = [decimals_for(low, high) for low, high in region]
+        figures = list(map(rounded, values, decimals))
         if not self.answers:
-            return self.answer_words(values)
-        rows = zip(self.answers, values, region, strict=True)
-        return ", ".join(
-            f"{one.name} {one.words(value)} ({one.rounded(low):.6g} to {one.rounded(high):.6g})"
-            for one, value, (low, high) in rows
-        )
+            return ", ".join(figures)
+        rows = zip(self.answers, figures, map(interval, region, decimals), strict=True)
+        return ", ".join(f"{one.name} {with_unit(figure, one.unit)} ({ends})" for one, figure, ends in rows)
 
     def tolerance_words(self, epsilon: float) -> str:
         """How far off an answer may be, in words."""

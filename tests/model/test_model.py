@@ -31,6 +31,7 @@ from cicpe.calibration.table import Calibration, ThresholdCell
 from cicpe.errors import CicpeError, InvalidInput, ModelError
 from cicpe.model import Description, Model
 from cicpe.problems import Problem
+from cicpe.problems.best_arm import BestArm
 from cicpe.problems.binary_search import BinarySearch
 from cicpe.spaces import Box
 from cicpe.training.config import PaperConfig, PrefixMixture, TrainingConfig
@@ -434,12 +435,18 @@ def test_a_hostile_description_is_refused(folder: Path, change: Callable[[dict[s
     assert str(folder) in str(caught.value)
 
 
+def test_a_problem_of_an_absurd_size_is_compared_without_drawing_a_task() -> None:
+    misfit = cicpe.load("best-arm-5d").misfit(BestArm(dim=2**63))
+    assert misfit is not None
+    assert "query_space" in misfit
+
+
 def test_a_problem_that_is_not_of_the_models_shape_is_refused_before_it_is_played(folder: Path) -> None:
     edit(folder / "config.json", put("problem_options", "dim", value=2**63))
     weights = unlisted(folder)  # whoever edits one file can edit the others
     (folder / "weights.safetensors").write_bytes(save_tensors(weights))
     model = Model.load(folder)
-    assert model.session(1.2, 0.4).ask().shape == (1,)  # a network needs no problem
+    assert model.session(1.2, 0.4).recommendation.shape == (1,)  # a network needs no problem
     with pytest.raises(InvalidInput, match="problem must be one with the model's query_space"):
         cicpe.evaluate(model, epsilon=1.2, delta=0.4, episodes=5)
 

@@ -230,6 +230,13 @@ def test_what_another_process_did_is_seen(server: TestClient, tmp_path: Path) ->
     assert (before["version"], after["version"], after["history"][0]["observation"]) == (0, 1, [1] * 6)
 
 
+def test_a_folder_does_not_take_the_name_of_another_model(store: Store, tmp_path: Path) -> None:
+    make_app(store, models=[tmp_path / "a" / "mine", tmp_path / "a" / "mine"])
+    for folders in ([tmp_path / MODEL], [tmp_path / "a" / "mine", tmp_path / "b" / "mine"]):
+        with pytest.raises(InvalidInput, match="is another model of this server"):
+            make_app(store, models=folders)
+
+
 def test_models(server: TestClient) -> None:
     names = server.get("/api/models").json()["models"]
     assert MODEL in names

@@ -129,13 +129,28 @@ class Certificate(Config):
         return to_frame([self.model_dump(exclude={"path", "alternatives", "versions"})])
 
     def speaks_for(self, model_sha256: str, calibration_sha256: str, fingerprint: str | None = None) -> bool:
-        """Whether it is about these weights and thresholds, and about the model of this fingerprint."""
+        """Whether it is about these weights and thresholds, and about the model of this fingerprint.
+
+        Args:
+            model_sha256: A hash of weights.
+            calibration_sha256: A hash of thresholds.
+            fingerprint: A hash of everything that decides; not compared where either side has none.
+
+        Returns:
+            Whether it is.
+        """
         if (self.model_sha256, self.calibration_sha256) != (model_sha256, calibration_sha256):
             return False
         return None in (fingerprint, self.fingerprint) or fingerprint == self.fingerprint
 
     def check(self, model_sha256: str, calibration_sha256: str, fingerprint: str | None = None) -> None:
-        """Refuses a certificate that is about another model."""
+        """Refuses a certificate that is about another model.
+
+        Args:
+            model_sha256: A hash of weights.
+            calibration_sha256: A hash of thresholds.
+            fingerprint: A hash of everything that decides; not compared where either side has none.
+        """
         if not self.speaks_for(model_sha256, calibration_sha256):
             raise ModelError(
                 f"this certificate is for weights {self.model_sha256[:12]} with thresholds "

@@ -14,6 +14,7 @@ import typer
 from cicpe._version import __version__
 from cicpe.cli.alarm import alarm
 from cicpe.cli.arguments import spread_ranges
+from cicpe.cli.bisect import bisect_app
 from cicpe.cli.certify import certify
 from cicpe.cli.compare import compare
 from cicpe.cli.data import data_app
@@ -82,6 +83,7 @@ app.add_typer(session_app, name="session")
 app.add_typer(store_app, name="store")
 app.command()(serve)
 app.add_typer(zoo_app, name="zoo")
+app.add_typer(bisect_app, name="bisect")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

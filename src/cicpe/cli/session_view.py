@@ -23,13 +23,6 @@ def point(values: Sequence[float]) -> str:
     return " ".join(f"{value:.6g}" for value in values)
 
 
-def answer(status: "Status") -> str:
-    """The recommendation, with the digits that are worth reading; in units also its interval."""
-    if status.units.answers:
-        return status.units.answer_with_region(status.recommendation, status.credible_region)
-    return " ".join(rounded(*pair) for pair in zip(status.recommendation, status.decimals, strict=True))
-
-
 def show_next(record: "CampaignRecord", status: "Status") -> None:
     """What to do now: the open query, or the answer."""
     if status.query is not None:
@@ -40,7 +33,7 @@ def show_next(record: "CampaignRecord", status: "Status") -> None:
         return
     ended = "ended at its horizon" if status.truncated else "has stopped"
     print(f"{record.name} {ended} after {amount(status.step, 'step')}.")
-    print(f"  answer      {answer(status)}")
+    print(f"  answer      {status.units.answer_with_region(status.recommendation, status.credible_region)}")
     print(f"  {status.reason.words}")
 
 
@@ -93,13 +86,15 @@ def show_posterior(status: "Status", limits: Sequence[Sequence[float]] | None) -
         table.add_column(heading, no_wrap=True, justify="right" if heading == "answer" else "left")
     region = status.credible_region
     edges = limits or [(min(low for low, _ in region), max(high for _, high in region))] * len(region)
-    rows = zip(status.recommendation, region, status.decimals, edges, strict=True)
-    for i, (middle, (low, high), decimals, ends) in enumerate(rows):
-        drawn = strip(low, middle, high, ends)
-        scale = status.units.answers[i] if status.units.answers else None
-        name, unit = ("", "") if scale is None else (scale.name, scale.unit)
-        words = name or f"x{i + 1}", with_unit(rounded(middle, decimals), unit)
-        table.add_row(*words, with_unit(interval((low, high), decimals), unit), f"{ends[0]:g}", drawn, f"{ends[1]:g}")
+    for i, (middle, (low, high), decimals, ends) in enumerate(
+        zip(status.recommendation, region, status.decimals, edges, strict=True)
+    ):
+        drawn, figures = strip(low, middle, high, ends), (rounded(middle, decimals), interval((low, high), decimals))
+        name = f"x{i + 1}"
+        if status.units.answers:
+            one = status.units.answers[i]
+            name, figures = one.name, (with_unit(figures[0], one.unit), with_unit(figures[1], one.unit))
+        table.add_row(name, *figures, f"{ends[0]:g}", drawn, f"{ends[1]:g}")
     print_table(table)
 
 

@@ -141,7 +141,7 @@ def train(
         print_json(_summary(model, out))
     else:
         _report(model, out)
-    return NOT_RELIABLE if model.best_offer(DELTA)[1] is None else 0
+    return NOT_RELIABLE if model.best_offer(model.description.units.delta or DELTA)[1] is None else 0
 
 
 def _pair(name: str, values: list[float] | None) -> tuple[float, float] | None:
@@ -198,7 +198,7 @@ def _summary(model: "Model", out: Path) -> dict[str, Any]:
         "updates": about.updates,
         "horizon": about.horizon,
         "sha256": model.sha256,
-        "reliable": model.best_offer(DELTA)[1] is not None,
+        "reliable": model.best_offer(model.description.units.delta or DELTA)[1] is not None,
         "calibrated": _calibrated(model),
     }
 

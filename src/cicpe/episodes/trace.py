@@ -45,6 +45,9 @@ def trace_episode(agent: Agent, tasks: TaskBatch, rng: Generator, extra: int = 0
         tasks: A single one.
         rng: Draws the agent's randomness and the observations.
         extra: Queries to go on for past the stop (up to the horizon), to see what they would have changed.
+
+    Returns:
+        The episode, with what would have followed its stop.
     """
     if len(tasks) != 1:
         raise InvalidInput("tasks", f"{len(tasks)} tasks", "a single task")

@@ -59,7 +59,15 @@ class Observations:
 
     @classmethod
     def measured(cls, problem: Problem, seed: int = 0) -> "Observations":
-        """Looks at a few tasks of a problem: the mean over tasks of the smallest and of the largest observation."""
+        """Looks at a few tasks of a problem: the mean over tasks of the smallest and of the largest observation.
+
+        Args:
+            problem: The family.
+            seed: Seeds its tasks.
+
+        Returns:
+            What was found.
+        """
         rng = torch.Generator().manual_seed(seed)
         tasks = TaskBatch.draw(problem, TASKS, rng)
         many = tasks.select(torch.arange(TASKS).repeat_interleave(QUERIES))
@@ -72,7 +80,14 @@ class Observations:
 
     @classmethod
     def of(cls, model: SessionModel) -> "Observations":
-        """What can be said of a model without running code that does not belong to this library."""
+        """What can be said of a model without running code that does not belong to this library.
+
+        Args:
+            model: A model of a family of this library.
+
+        Returns:
+            What is known.
+        """
         if isinstance(model, Model):
             if model.description.units.readout is not None:
                 return cls._in_units(model.description.units.readout)

@@ -175,13 +175,30 @@ class CicpeSampler(BaseSampler):
             self._independent.reseed_rng()
 
     def infer_relative_search_space(self, study: Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:
-        """Nothing: a suggested range is only seen, and refused where it differs, by ``sample_independent``."""
+        """Nothing: a suggested range is only seen, and refused where it differs, by ``sample_independent``.
+
+        Args:
+            study: The study.
+            trial: The trial that is about to run.
+
+        Returns:
+            An empty dictionary.
+        """
         return {}
 
     def sample_relative(
         self, study: Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
     ) -> dict[str, Any]:
-        """The agent's next place in any search space of the model's shape."""
+        """The agent's next place in any search space of the model's shape.
+
+        Args:
+            study: The study.
+            trial: The trial that is about to run.
+            search_space: Parameters by name.
+
+        Returns:
+            Their values by name.
+        """
         self._check_directions(study)
         if not fits(search_space, self._dim):
             return {}
@@ -191,7 +208,17 @@ class CicpeSampler(BaseSampler):
     def sample_independent(
         self, study: Study, trial: FrozenTrial, param_name: str, param_distribution: BaseDistribution
     ) -> Any:
-        """One coordinate of the agent's next place."""
+        """One coordinate of the agent's next place.
+
+        Args:
+            study: The study.
+            trial: The trial that is running.
+            param_name: The parameter.
+            param_distribution: Its range.
+
+        Returns:
+            Its value.
+        """
         self._check_directions(study)
         coordinate = self._coordinate(study, param_name, param_distribution)
         if coordinate is None:
@@ -200,7 +227,14 @@ class CicpeSampler(BaseSampler):
         return value_at(param_distribution, self._asked(study, trial, self._ranges_of(study))[coordinate])
 
     def after_trial(self, study: Study, trial: FrozenTrial, state: TrialState, values: Sequence[float] | None) -> None:
-        """Writes what is now believed into the user attributes, and ends the study where the agent stops."""
+        """Writes what is now believed into the user attributes, and ends the study where the agent stops.
+
+        Args:
+            study: The study.
+            trial: The trial that has ended.
+            state: How it ended.
+            values: Its value, if it has one.
+        """
         self._check_directions(study)
         self._learn_ranges(study, trial)
         if self._independent is not None:
@@ -218,11 +252,21 @@ class CicpeSampler(BaseSampler):
     # What it believes.
 
     def session(self, study: Study) -> Session:
-        """The session that the study's finished trials make, in the model's units."""
+        """The session that the study's finished trials make, in the model's units.
+
+        Args:
+            study: The study.
+
+        Returns:
+            A session with the trials of the study told.
+        """
         return self._replayed(study).session
 
     def result(self, study: Study) -> dict[str, Any]:
         """What is believed after the study's finished trials, in the user's units.
+
+        Args:
+            study: The study.
 
         Returns:
             The content of ``study.user_attrs["cicpe"]``, made anew: the answer and its credible region by parameter (or

@@ -92,7 +92,14 @@ class Description(Config):
         return ProblemSpec(self.problem, self.problem_options, self.problem_source)
 
     def shape(self, make_problem: Callable[[], Problem]) -> TaskShape:
-        """What the belief has to know of the problem; ``make_problem`` gives it to those that simulate."""
+        """What the belief has to know of the problem; ``make_problem`` gives it to those that simulate.
+
+        Args:
+            make_problem: Makes the problem, when it is called.
+
+        Returns:
+            Spaces, sizes and names.
+        """
         return TaskShape(
             space_from_json(self.query_space),
             space_from_json(self.answer_space),

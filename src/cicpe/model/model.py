@@ -1,7 +1,7 @@
 """A trained model: a frozen belief, what it was trained for, and its calibrated thresholds."""
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -163,8 +163,8 @@ class Model:
             answer_space=self.belief.answer_space,
             typical_queries=self.calibration.typical_queries(stop, agent.stop_epsilon, delta, values),
             model_sha256=self.fingerprint,
-            units=self.description.units,
             context_names=self.description.context_names,
+            units=self.description.units,
         )
         if verify:
             session.ask_to_verify(verify)
@@ -264,13 +264,14 @@ class Model:
 
     def misfit(self, problem: Problem) -> str | None:
         """In what the shape of a problem's tasks is not that of the model's own, in words; None where it is."""
-        shape = {
-            "query_space": problem.query_space.to_json(),
-            "answer_space": problem.answer_space.to_json(),
-            "observation_dim": problem.observation_dim,
-            "context_names": tuple(problem.context_names),
+        shape: dict[str, Callable[[], object]] = {
+            "query_space": problem.query_space.to_json,
+            "answer_space": problem.answer_space.to_json,
+            "observation_dim": lambda: problem.observation_dim,  # which may draw a task, of any size
+            "context_names": lambda: tuple(problem.context_names),
         }
-        for name, value in shape.items():
+        for name, read in shape.items():
+            value = read()
             if value != getattr(self.description, name):
                 return f"one with the model's {name}, {getattr(self.description, name)}; this has {value}"
         return None

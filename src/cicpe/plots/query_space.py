@@ -55,7 +55,18 @@ def plot_planes(
     names: tuple[str, str] = ("coordinate 1", "coordinate 2"),
     title: str | None = None,
 ) -> Figure:
-    """Draws queries in the plane, joined in their order, with the target and the answer, one panel an episode."""
+    """Draws queries in the plane, joined in their order, with the target and the answer, one panel an episode.
+
+    Args:
+        episodes: One panel each.
+        low: The lower left corner of the query space.
+        high: Its upper right corner.
+        names: Of the two coordinates.
+        title: A line above.
+
+    Returns:
+        The figure.
+    """
     figure = new_figure(2.9 if title is None else 3.3, title=title)
     panels: list[Axes] = list(figure.subplots(1, len(episodes), sharex=True, sharey=True, squeeze=False)[0])
     last = max(len(episode.query) for episode in episodes)
@@ -90,7 +101,15 @@ def _mark(marker: str, colour: str) -> dict[str, Any]:
 
 @styled
 def plot_paths(episodes: Sequence[PathQueries], *, title: str | None = None) -> Figure:
-    """Draws functions of one variable with the queries made of them, up to two panels a row."""
+    """Draws functions of one variable with the queries made of them, up to two panels a row.
+
+    Args:
+        episodes: One panel each.
+        title: A line above.
+
+    Returns:
+        The figure.
+    """
     columns = min(2, len(episodes))
     rows = -(-len(episodes) // columns)
     figure = new_figure(0.9 + 2.2 * rows, title=title)

@@ -41,6 +41,16 @@ class Held(NamedTuple):
     setting: CampaignSetting
 
 
+def _models_by_name(folders: Sequence[str | Path]) -> dict[str, str]:
+    """The zoo and some folders by their names; no folder takes the name of another model."""
+    known = {name: name for name in zoo.names()}
+    for folder in map(Path, folders):
+        place = folder.resolve()
+        if known.setdefault(place.name, str(place)) != str(place):
+            raise InvalidInput("model", str(folder), f"called otherwise: {place.name} is another model of this server")
+    return known
+
+
 @final
 class CampaignService:
     """A store, the models that campaigns may be begun with, and what was opened lately. Safe for threads.
@@ -51,10 +61,7 @@ class CampaignService:
 
     def __init__(self, store: Store, folders: Sequence[str | Path] = ()) -> None:
         self.store = store
-        self.models: Mapping[str, str] = {
-            **{name: name for name in zoo.names()},
-            **{Path(folder).resolve().name: str(Path(folder).resolve()) for folder in folders},
-        }
+        self.models: Mapping[str, str] = _models_by_name(folders)
         self._load = lru_cache(MODELS)(load)
         self._held: OrderedDict[str, Held] = OrderedDict()
         self._lock = threading.Lock()

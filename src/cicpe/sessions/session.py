@@ -25,7 +25,7 @@ from cicpe.errors import Implausible, InvalidInput, ModelError, SessionError
 from cicpe.frames import to_frame
 from cicpe.plates import only_query
 from cicpe.problems.observations import ObservationKinds, kind_of_readout
-from cicpe.rounding import decimals_for, rounded
+from cicpe.rounding import decimals_for
 from cicpe.sessions.events import (
     MOST_VERIFICATIONS,
     Attached,
@@ -111,8 +111,8 @@ class Session:
         answer_space: Where answers lie; the credible region is cut to it.
         typical_queries: Mean number of queries on calibration episodes, where known.
         model_sha256: Which model this is, for the export.
-        units: What the coordinates mean to whoever measures; the coordinates themselves where not given.
         context_names: What each number of the context is.
+        units: What the coordinates mean to whoever measures; the coordinates themselves where not given.
     """
 
     def __init__(
@@ -128,8 +128,8 @@ class Session:
         answer_space: Space | None = None,
         typical_queries: float | None = None,
         model_sha256: str | None = None,
-        units: Units | None = None,
         context_names: Sequence[str] = (),
+        units: Units | None = None,
     ) -> None:
         self.units = units or Units()
         self.epsilon, self.delta, self.seed = epsilon, delta, seed
@@ -371,15 +371,14 @@ class Session:
 
     def facts(self) -> dict[str, str]:
         """What a person wants to know of it at first sight, by name."""
-        decimals = [decimals_for(low, high) for low, high in self.credible_region.tolist()]
-        answer = f"({', '.join(map(rounded, self.recommendation.tolist(), decimals))})"
+        answer = self.units.answer_with_region(self.recommendation.tolist(), self.credible_region.tolist())
         state = "ended at its horizon" if self.truncated else "stopped" if self.stopped else "asking"
         return {
             "epsilon": f"{self.epsilon:g}",
             "delta": f"{self.delta:g}",
             **{name: f"{value:g}" for name, value in zip(self.context_names, self.context, strict=False)},
             "state": f"{state} after {len(self.history)} step{'' if len(self.history) == 1 else 's'}",
-            "answer": self.units.answer_words(self.recommendation.tolist()) if self.units.answers else answer,
+            "answer": answer if self.units.answers else f"({answer})",
             "confidence": f"{self.confidence:.3f}",
             **({} if self.stopped else {"next query": self._next_words()}),
         }
@@ -428,7 +427,8 @@ class Session:
 
     def trace(self) -> list[BeliefSummary]:
         """What it believes before the first step and after each, by the history as it is known now."""
-        return [self._summary(self._agent.propose(state, self._rng(made))) for made, state in enumerate(self._states())]
+        states = enumerate(self._states())
+        return [self._summary(self._agent.propose(state, self._rng(made))) for made, state in states]
 
     def _states(self) -> Iterator[Any]:
         """The agent's state before the first step and after each."""

@@ -1,8 +1,8 @@
 // One campaign: the open query, the answer, how sure it is, the history, the log, and every change to it.
 
 import { Offline, Refusal, api } from "./api.js";
-import { announce, drafts, figure, freshKey, h, numberFields, point, rounded, unbroken } from "./dom.js";
-import { answerName, answerWords, measurementLabels, measurementReader, observationWords, queryWords, settingLabel, settingName, settingValue, toleranceWords } from "./units.js";
+import { announce, drafts, figure, freshKey, h, numberFields, point, unbroken } from "./dom.js";
+import { answerInterval, answerName, answerValue, answerWords, measurementLabels, measurementReader, observationWords, queryWords, settingLabel, settingName, settingValue, toleranceWords } from "./units.js";
 import { confidencePlot, intervalBar, spacePlot } from "./plots.js";
 
 const LOOK = 4000; // milliseconds between looks for what others did
@@ -28,7 +28,7 @@ export function campaignPage(place, name, { connection, fail }) {
   const kept = { get: () => drafts.get(`${view.campaign.id}:kept`), set: (value) => drafts.set(`${view.campaign.id}:kept`, value), drop: () => drafts.drop(`${view.campaign.id}:kept`) };
   const placed = (query) => queryWords(view.status.units, query);
   const observed = (observation) => observationWords(view.status.units, observation);
-  const answered = (answer) => answerWords(view.status.units, answer);
+  const answered = () => answerWords(view.status);
   const state = () => (news ? "conflict" : view.status.truncated ? "truncated" : view.status.stopped ? "stopped" : "asking");
 
   // Reading.
@@ -217,14 +217,12 @@ export function campaignPage(place, name, { connection, fail }) {
 
   function coordinates(values, big, name = (i) => `x${i + 1}`, text = (i, value) => figure(value)) {
     const named = view.status.units?.settings?.length > 0;
-    if (values.length === 1 && !named) return h("p", { class: big ? "huge" : "large" }, figure(values[0], 6));
+    if (values.length === 1 && !named) return h("p", { class: big ? "huge" : "large" }, text(0, values[0]));
     return h("dl", { class: `coordinates ${big ? "big" : ""}` }, values.map((value, i) => h("div", null, h("dt", null, name(i)), h("dd", null, text(i, value)))));
   }
   const settingsShown = (values, big) => coordinates(values, big, (i) => settingName(view.status.units, i), (i, value) => settingValue(view.status.units, i, value));
-  const answersShown = (values, big) => coordinates(values, big, (i) => answerName(view.status.units, i), (i, value) => decimal(i, value));
+  const answersShown = (values, big) => coordinates(values, big, (i) => answerName(view.status.units, i), (i, value) => answerValue(view.status, i, value));
 
-  const decimal = (i, value) => `${rounded(value, view.status.decimals[i])}${view.status.units?.answers?.[i]?.unit ? ` ${view.status.units.answers[i].unit}` : ""}`;
-  const answerPoint = ({ recommendation, units }) => (units?.answers?.length ? answered(recommendation) : recommendation.map((value, i) => decimal(i, value)).join(", "));
   const measured = (count) => measurementLabels(view.status.units, count);
 
   /** What can be typed, once where all entries are alike. */
@@ -257,7 +255,7 @@ export function campaignPage(place, name, { connection, fail }) {
   function spoken(step) {
     const { status } = view;
     const sure = `Confidence ${figure(status.confidence, 3)}.`;
-    if (status.stopped) return `Step ${step} recorded. The campaign has stopped: the answer is ${answerPoint(status)}. ${sure}`;
+    if (status.stopped) return `Step ${step} recorded. The campaign has stopped: the answer is ${answered()}. ${sure}`;
     return `Step ${step} recorded. ${sure} Query ${status.step}: ${placed(status.query)}.`;
   }
 
@@ -292,10 +290,9 @@ export function campaignPage(place, name, { connection, fail }) {
     const { status, setting } = view;
     const percent = `${figure(100 * (1 - status.delta), 3)} %`;
     if (status.recommendation.length === 1) {
-      const [low, high] = status.credible_region[0];
-      return [
-        status.units?.answers?.length ? answersShown(status.recommendation, status.stopped) : h("p", { class: status.stopped ? "huge" : "large" }, answerPoint(status)),
-        h("p", { class: "quiet" }, `${percent} credible interval: ${rounded(low, status.decimals[0])} to ${rounded(high, status.decimals[0])}`),
+            return [
+        answersShown(status.recommendation, status.stopped),
+        h("p", { class: "quiet" }, `${percent} credible interval: ${answerInterval(status, 0)}`),
         intervalBar(setting.answer[0], status.credible_region[0], status.recommendation[0]),
       ];
     }
@@ -305,8 +302,7 @@ export function campaignPage(place, name, { connection, fail }) {
       h(
         "tbody", null,
         status.recommendation.map((value, i) => {
-          const [low, high] = status.credible_region[i];
-          return h("tr", null, h("th", { scope: "row" }, answerName(status.units, i)), h("td", { class: "figure strong" }, decimal(i, value)), h("td", { class: "figure quiet" }, `${rounded(low, status.decimals[i])} to ${rounded(high, status.decimals[i])}`), h("td", { class: "wide" }, intervalBar(setting.answer[i], status.credible_region[i], value)));
+          return h("tr", null, h("th", { scope: "row" }, answerName(status.units, i)), h("td", { class: "figure strong" }, answerValue(status, i, value)), h("td", { class: "figure quiet" }, answerInterval(status, i)), h("td", { class: "wide" }, intervalBar(setting.answer[i], status.credible_region[i], value)));
         }),
       ),
     );

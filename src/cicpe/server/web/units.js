@@ -1,6 +1,6 @@
 // What coordinates mean to whoever measures: names, units, yes and no. Without units, the coordinates themselves.
 
-import { figure, point, typedNumber, typedValue } from "./dom.js";
+import { figure, point, rounded, typedNumber, typedValue } from "./dom.js";
 
 const withUnit = (text, unit) => (unit ? `${text} ${unit}` : text);
 
@@ -14,13 +14,14 @@ export const answerName = (units, i) => units?.answers?.[i]?.name ?? `x${i + 1}`
 
 /** One value of a setting or of an answer, as people write it. */
 export const settingValue = (units, i, value, digits = 6) => withUnit(figure(value, digits), units?.settings?.[i]?.unit);
-export const answerValue = (units, i, value, digits = 4) => withUnit(figure(value, digits), units?.answers?.[i]?.unit);
+export const answerValue = (status, i, value) => withUnit(rounded(value, status.decimals[i]), status.units?.answers?.[i]?.unit);
+export const answerInterval = (status, i) => `${rounded(status.credible_region[i][0], status.decimals[i])} to ${answerValue(status, i, status.credible_region[i][1])}`;
 
 /** A whole query: "temperature 845 °C, time 95 min". */
 export const queryWords = (units, query) =>
   units?.settings?.length ? query.map((value, i) => `${settingName(units, i)} ${settingValue(units, i, value)}`).join(", ") : point(query);
-export const answerWords = (units, answer) =>
-  units?.answers?.length ? answer.map((value, i) => `${answerName(units, i)} ${answerValue(units, i, value)}`).join(", ") : point(answer);
+export const answerWords = (status) =>
+  status.recommendation.map((value, i) => (status.units?.answers?.length ? `${answerName(status.units, i)} ` : "") + answerValue(status, i, value)).join(", ");
 
 /** Reads what a person typed for a measurement: a number, or words that the server knows; null where there is nothing. */
 export function measurementReader(units) {
