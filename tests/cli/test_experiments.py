@@ -182,11 +182,17 @@ def test_a_study_in_units(run: Run, models: Path) -> None:
 
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     model = cicpe.load(trained(run, models, "peak-1d"))
-    study = optuna.create_study(direction="maximize", sampler=CicpeSampler(model))
+    sampler = CicpeSampler(model)
+    study = optuna.create_study(direction="maximize", sampler=sampler)
     study.optimize(lambda trial: 90 - 0.03 * (trial.suggest_float("x", 0, 100) - 60) ** 2, n_trials=14)
     found = study.user_attrs[RESULT]
     assert set(found["recommendation"]) == {"x"}
-    assert 40 <= found["recommendation"]["x"] <= 80
+    session = sampler.session(study)
+    assert found["recommendation"]["x"] == pytest.approx(session.recommendation[0])
+    told = [(trial.params["x"], trial.value) for trial in study.trials]
+    assert [(step.query[0], step.observation[0]) for step in session.history] == [
+        pytest.approx(pair, abs=1e-3) for pair in told[: len(session.history)]
+    ]
     assert found["credible_region"]["x"][0] <= found["recommendation"]["x"] <= found["credible_region"]["x"][1]
     wrong = optuna.create_study(direction="minimize", sampler=CicpeSampler(model))
     with pytest.raises(InvalidInput, match="direction must be maximize"):
