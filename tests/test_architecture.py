@@ -11,7 +11,7 @@ import pytest
 import cicpe
 
 ROOT = Path(cicpe.__file__).parent
-BASE = {"_version", "errors", "files", "trees", "config", "statistics", "streams", "plates"}
+BASE = {"_version", "errors", "files", "trees", "config", "statistics", "streams", "plates", "parallel"}
 SIMULATOR = BASE | {"spaces", "gp", "data", "problems"}
 DECIDER = SIMULATOR | {"beliefs", "agents", "episodes"}
 MODEL = DECIDER | {"calibration", "training", "sessions", "zoo", "model"}
@@ -27,6 +27,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "streams": {"errors"},
     "zoo": {"errors"},
     "plates": {"errors"},
+    "parallel": {"errors"},
     "spaces": BASE,
     "gp": BASE | {"spaces"},
     "data": BASE | {"gp"},

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from cicpe.certification.certify import certify
     from cicpe.errors import CicpeError, InvalidInput
     from cicpe.model import Model, load
+    from cicpe.parallel import Executor
     from cicpe.problems import Problem, make_problem
     from cicpe.problems.per_task import PerTaskProblem
     from cicpe.spaces import Box, Interval, Sphere
@@ -27,6 +28,7 @@ _PLACES = {
     "Box": "cicpe.spaces",
     "Certificate": "cicpe.certification.certificate",
     "CicpeError": "cicpe.errors",
+    "Executor": "cicpe.parallel",
     "Interval": "cicpe.spaces",
     "InvalidInput": "cicpe.errors",
     "Model": "cicpe.model",
@@ -47,6 +49,7 @@ __all__ = [
     "Box",
     "Certificate",
     "CicpeError",
+    "Executor",
     "Interval",
     "InvalidInput",
     "Model",

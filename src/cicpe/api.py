@@ -18,6 +18,7 @@ from cicpe.certification.checkpoints import CertificationTarget, CheckpointCerti
 from cicpe.errors import InvalidInput, allowed_by, meant
 from cicpe.evaluation.evaluate import Evaluation, evaluate_agent
 from cicpe.model import Description, Model
+from cicpe.parallel import HERE, Executor
 from cicpe.problems import Problem, TaskBatch, make_problem, spec_of
 from cicpe.race import Race, chosen_before
 from cicpe.streams import seed_for, stream
@@ -42,6 +43,7 @@ def train(
     certify_at: tuple[float, float] | None = None,
     settings: dict[str, Any] | None = None,
     callback: TrainingCallback | None = None,
+    executor: Executor = HERE,
 ) -> Model:
     """Meta-trains an agent on a family of tasks and calibrates when it stops.
 
@@ -66,6 +68,7 @@ def train(
         settings: Fields of the configuration to override; what is inside a part is given inside a part:
             ``{"network": {"critic": {"hidden": 32}}}``.
         callback: Follows the run.
+        executor: Where held-out episodes are played, for calibration and certificates; training itself is here.
 
     Returns:
         The trained and calibrated model, which is also in ``out``.
@@ -102,12 +105,12 @@ def train(
             seed_for(seed, "race"),
         )
         winner, fitted = race.run(candidates(problem))
-        run = _Run(problem, fitted.config, winner.recipe, seed, calibration_episodes)
+        run = _Run(problem, fitted.config, winner.recipe, seed, calibration_episodes, executor)
         return _calibrated(run, fitted, minutes, began, callback, folder)
     choice = choose(recipe, problem, actor)
     config = _configured(choice.config, wanted, settings)
     callback.on_choice(choice.reasons)
-    run = _Run(problem, config, choice.recipe, seed, calibration_episodes)
+    run = _Run(problem, config, choice.recipe, seed, calibration_episodes, executor)
     certifier = _certifier(run, budget, certify_every, certify_at, folder, callback)
     request = replace(request, identity=identity | {"config": config.model_dump(mode="json")})
     if certifier is not None:
@@ -153,6 +156,7 @@ class _Run:
     recipe: str
     seed: int
     calibration_episodes: int
+    executor: Executor
 
     def model(
         self,
@@ -169,7 +173,13 @@ class _Run:
             belief = _shortened(belief, problem, config.epsilon[0], seconds, seed)
             seconds -= time.perf_counter() - began
         request = CalibrationRequest(
-            config.epsilon, config.calibration, episodes, seed, seconds=seconds, on_progress=on_progress
+            config.epsilon,
+            config.calibration,
+            episodes,
+            seed,
+            seconds=seconds,
+            on_progress=on_progress,
+            executor=self.executor,
         )
         calibration = calibrate(belief, problem, request)
         context = TaskBatch.draw(problem, 4096, stream(self.seed, "context")).context
@@ -223,7 +233,7 @@ def _certifier(
         low, high = run.config.epsilon
         raise InvalidInput("certify_at", at, f"an epsilon from {low:g} to {high:g}, the range that is trained for")
     target = CertificationTarget(epsilon, delta, max(1, int(total / every + 1e-9)))
-    return CheckpointCertifier(target, run.seed, folder, callback.on_certificate)
+    return CheckpointCertifier(target, run.seed, folder, callback.on_certificate, executor=run.executor)
 
 
 def _tests(certifier: CheckpointCertifier, run: _Run) -> Callable[[float, Callable[[], FittedBelief]], None]:
@@ -276,7 +286,14 @@ def _merged(old: Any, new: Any) -> Any:
     return old | {name: _merged(old.get(name), value) for name, value in new.items()}
 
 
-def recalibrate(model: Model, *, episodes: int = 32768, seed: int = 1, minutes: float | None = None) -> Model:
+def recalibrate(
+    model: Model,
+    *,
+    episodes: int = 32768,
+    seed: int = 1,
+    minutes: float | None = None,
+    executor: Executor = HERE,
+) -> Model:
     """The same model with its stop thresholds chosen anew, on fresh held-out episodes.
 
     Args:
@@ -284,6 +301,7 @@ def recalibrate(model: Model, *, episodes: int = 32768, seed: int = 1, minutes: 
         episodes: Held-out episodes, at most.
         seed: Seeds them.
         minutes: A limit.
+        executor: Where they are played; without a limit the thresholds do not depend on it.
 
     Returns:
         The model with new thresholds; without its alarm, if the spread of its queries has changed.
@@ -291,7 +309,13 @@ def recalibrate(model: Model, *, episodes: int = 32768, seed: int = 1, minutes: 
     config = model.description.training
     seconds = None if minutes is None else 60 * minutes
     request = CalibrationRequest(
-        config.epsilon, config.calibration, episodes, seed, purpose="recalibration", seconds=seconds
+        config.epsilon,
+        config.calibration,
+        episodes,
+        seed,
+        purpose="recalibration",
+        seconds=seconds,
+        executor=executor,
     )
     calibration = calibrate(model.belief, model.problem, request)
     # An alarm knows the prior's histories as the old spread of queries makes them.
@@ -299,7 +323,14 @@ def recalibrate(model: Model, *, episodes: int = 32768, seed: int = 1, minutes: 
     return replace(model, calibration=calibration, alarm=alarm)
 
 
-def fit_alarm(model: Model, *, seed: int = 2, episodes: int | None = None, ranked: int | None = None) -> Model:
+def fit_alarm(
+    model: Model,
+    *,
+    seed: int = 2,
+    episodes: int | None = None,
+    ranked: int | None = None,
+    executor: Executor = HERE,
+) -> Model:
     """The same model with an alarm: it will say whether a history looks like the prior's.
 
     Args:
@@ -308,6 +339,7 @@ def fit_alarm(model: Model, *, seed: int = 2, episodes: int | None = None, ranke
         seed: Seeds the episodes.
         episodes: Episodes of the prior by which it knows what is odd; as many as suit the belief where not given.
         ranked: Episodes of the prior among which a history is ranked, likewise.
+        executor: Where the episodes of both are played; the alarm does not depend on it.
 
     Returns:
         The model with its alarm.
@@ -322,6 +354,7 @@ def fit_alarm(model: Model, *, seed: int = 2, episodes: int | None = None, ranke
         ranked=ranked or plan.alarm_ranked,
         n_context_knots=plan.alarm_knots,
         seed=seed,
+        executor=executor,
     )
     return replace(model, alarm=alarm)
 
@@ -337,6 +370,7 @@ def evaluate(
     problem: Problem | None = None,
     context: Mapping[str, float] | None = None,
     noise: float | None = None,
+    executor: Executor = HERE,
 ) -> Evaluation:
     """Accuracy and queries of a model on fresh tasks of its own family.
 
@@ -350,9 +384,11 @@ def evaluate(
         problem: Another family, in place of the model's own.
         context: Known contexts by name, at one value each; as the family draws them where not given.
         noise: The context of that name, said shortly.
+        executor: Where they are played: ``cicpe.Executor(jobs=8)``, say. The figures do not depend on it.
 
     Returns:
         The figures with their 95 % intervals, and how every episode ended.
     """
     known = {**(context or {}), **({} if noise is None else {"noise": noise})}
-    return evaluate_agent(model.agent(epsilon, delta, stop), model.tasks(known, problem), epsilon, episodes, seed)
+    agent, tasks = model.agent(epsilon, delta, stop), model.tasks(known, problem)
+    return evaluate_agent(agent, tasks, epsilon, episodes, seed, executor)

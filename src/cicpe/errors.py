@@ -6,6 +6,7 @@ message and exits with 2; it never shows a traceback for these.
 
 import difflib
 from collections.abc import Iterable
+from typing import Any
 
 
 def meant(value: object, known: Iterable[str]) -> str:
@@ -67,6 +68,10 @@ class InvalidInput(CicpeError, ValueError):
         self.value = value
         self.allowed = allowed
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """How it travels between processes: by what it was made of."""
+        return type(self), (self.field, self.value, self.allowed)
+
 
 class UnknownProblem(InvalidInput):
     """A model's problem is a program of someone's own, and nobody has said where it is."""
@@ -75,6 +80,9 @@ class UnknownProblem(InvalidInput):
         super().__init__("problem", value, allowed)
         self.place = place
         """What to name, as far as the model knows."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.value, self.allowed, self.place)
 
 
 class ProblemError(CicpeError):
@@ -87,6 +95,10 @@ class ModelError(CicpeError):
 
 class CheckpointError(CicpeError):
     """A training checkpoint cannot be written or read."""
+
+
+class WorkerError(CicpeError):
+    """The processes that were to do the work died."""
 
 
 class SessionError(CicpeError):

@@ -7,6 +7,7 @@ import typer
 from cicpe.cli import options
 from cicpe.cli.arguments import whole
 from cicpe.cli.output import plain_table, print_json, print_table
+from cicpe.cli.progress import playing
 from cicpe.cli.tasks import load_model, tasks_of
 
 if TYPE_CHECKING:
@@ -29,6 +30,8 @@ def diagnose(
     problem: options.OwnProblem = None,
     changed_problem: options.ChangedProblem = False,
     option: options.OtherTasks = None,
+    jobs: options.Jobs = None,
+    backend: options.Backend = "local",
     as_json: options.Json = False,
 ) -> None:
     """Check a model's confidence and posterior on fresh tasks.
@@ -47,7 +50,8 @@ def diagnose(
     trained = load_model(model, problem, changed_problem)
     played = tasks_of(trained, problem, option, noise, context)
     tasks = played.problem
-    found = measure(trained.agent(epsilon, delta, stop), tasks, episodes, random_seed)
+    with playing(jobs, backend) as executor:
+        found = measure(trained.agent(epsilon, delta, stop), tasks, episodes, random_seed, executor)
     if as_json:
         about = {
             "options": played.options,

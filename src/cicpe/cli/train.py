@@ -81,13 +81,15 @@ def train(
         list[float] | None,
         typer.Option(parser=number, metavar="E D", help="Epsilon and delta to certify for; the largest and 0.1."),
     ] = None,
+    jobs: options.Jobs = None,
+    backend: options.Backend = "local",
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object on standard output.")] = False,
 ) -> int:
     """Train an agent for a family of tasks.
 
-    Training ends with the calibration of its stop rules. The result is a folder that `cicpe evaluate` and
-    `cicpe.load` read. An interrupted run goes on with --resume. The exit code is 1 if the agent is not reliable at any
-    epsilon and delta: the folder is there, and promises nothing.
+    Training ends with the calibration of its stop rules, which --jobs shares out. The result is a folder that
+    `cicpe evaluate` and `cicpe.load` read. An interrupted run goes on with --resume. The exit code is 1 if the agent is
+    not reliable at any epsilon and delta: the folder is there, and promises nothing.
 
     \b
     Examples:
@@ -100,6 +102,7 @@ def train(
 
     import cicpe
     from cicpe.cli.progress import followed
+    from cicpe.parallel import Executor
 
     if minutes is not None and updates is not None:
         raise InvalidInput("updates", updates, "left out with --minutes: a run ends after one or after the other")
@@ -124,6 +127,7 @@ def train(
                 certify_at=_pair("certify-at", certify_at),
                 settings=settings,
                 callback=callback,
+                executor=Executor(jobs, backend),
                 **given(epsilon=epsilon_range),
             )
     except KeyboardInterrupt:

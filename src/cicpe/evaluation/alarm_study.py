@@ -8,6 +8,7 @@ from cicpe.agents.alarm import DOUBTFUL, NO
 from cicpe.agents.base import Agent
 from cicpe.errors import InvalidInput
 from cicpe.evaluation.evaluate import evaluate_agent, proportion_interval
+from cicpe.parallel import HERE, Executor
 from cicpe.problems import Problem
 from cicpe.problems.shifted import named_shifts
 
@@ -37,7 +38,14 @@ class AlarmRow(NamedTuple):
 
 
 def alarm_study(
-    agent: Agent, unstopped: Agent, problem: Problem, epsilon: float, delta: float, episodes: int, seed: int
+    agent: Agent,
+    unstopped: Agent,
+    problem: Problem,
+    epsilon: float,
+    delta: float,
+    episodes: int,
+    seed: int,
+    executor: Executor = HERE,
 ) -> list[AlarmRow]:
     """The prior first, then every named shift that makes sense for the problem.
 
@@ -49,11 +57,12 @@ def alarm_study(
         delta: How often it may fail.
         episodes: Fresh tasks a world.
         seed: Seeds them.
+        executor: Where they are played.
     """
     rows = []
     for world, shifted in {PRIOR: problem, **named_shifts(problem)}.items():
-        found = evaluate_agent(agent, shifted, epsilon, episodes, seed)
-        longer = evaluate_agent(unstopped, shifted, epsilon, episodes, seed)
+        found = evaluate_agent(agent, shifted, epsilon, episodes, seed, executor)
+        longer = evaluate_agent(unstopped, shifted, epsilon, episodes, seed, executor)
         p_value, p_longer = found.outcomes.p_value, longer.outcomes.p_value
         if p_value is None or p_longer is None:
             raise InvalidInput("model", "without an alarm", "one with an alarm: cicpe.fit_alarm fits it")

@@ -1,0 +1,175 @@
+"""One piece of work, whoever does it: the same results with any number of workers, and though some of them die."""
+
+import os
+import pickle
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import cicpe
+from cicpe import parallel
+from cicpe.errors import InvalidInput, WorkerError
+from cicpe.parallel import HERE, Executor
+from commands import REPOSITORY
+
+
+def arithmetic(seed: int) -> float:
+    """A sum that several threads would round otherwise."""
+    rng = torch.Generator().manual_seed(seed)
+    return float(torch.rand(200, 300, generator=rng).mm(torch.rand(300, 200, generator=rng)).sum())
+
+
+def die_once(marker: Path, unlucky: int, item: int) -> float:
+    """As ``arithmetic``, but the first process to take one of the items is killed in the middle of it."""
+    if item == unlucky and not marker.exists():
+        marker.touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+    return arithmetic(item)
+
+
+def refuse(item: int) -> int:
+    raise InvalidInput("item", item, "another")
+
+
+# --- in this process --------------------------------------------------------------------------------
+
+
+def test_results_come_in_the_order_of_the_items_and_progress_is_told() -> None:
+    told: list[tuple[int, int]] = []
+    results = Executor(on_progress=lambda done, total: told.append((done, total))).map(lambda item: item**2, [3, 1, 2])
+    assert list(results) == [9, 1, 4]
+    assert told == [(1, 3), (2, 3), (3, 3)]
+
+
+def test_work_is_done_only_as_far_as_it_is_wanted() -> None:
+    done: list[int] = []
+    results = HERE.map(done.append, range(100))
+    next(results)
+    next(results)
+    assert done == [0, 1]
+
+
+def test_arithmetic_is_on_one_thread_and_the_caller_keeps_his_own() -> None:
+    before = torch.get_num_threads()
+    torch.set_num_threads(3)
+    try:
+        assert list(HERE.map(lambda item: torch.get_num_threads(), range(2))) == [1, 1]
+        assert torch.get_num_threads() == 3
+    finally:
+        torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize("jobs", [0, -1, 1025])
+def test_a_number_of_workers_that_makes_no_sense_is_refused(jobs: int) -> None:
+    with pytest.raises(InvalidInput, match=f"jobs must be a whole number from 1 to 1024; got {jobs}"):
+        Executor(jobs)
+
+
+def test_a_backend_that_there_is_not_is_refused() -> None:
+    with pytest.raises(InvalidInput, match="backend must be local or ray; got 'cloud'"):
+        Executor(backend="cloud")
+
+
+def test_without_ray_it_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(InvalidInput, match="pip install ray"):
+        list(Executor(backend="ray").map(arithmetic, range(2)))
+
+
+# --- what is sent ------------------------------------------------------------------------------------
+
+
+def test_errors_of_users_survive_the_way() -> None:
+    for error in (InvalidInput("epsilon", -1, "positive"), cicpe.errors.UnknownProblem("P", "named", "PATH/p.py:P")):
+        read = pickle.loads(pickle.dumps(error))
+        assert (type(read), str(read), vars(read)) == (type(error), str(error), vars(error))
+
+
+def test_what_no_other_process_could_import_goes_by_value(tmp_path: Path) -> None:
+    """A problem file that was named by its path, with a neighbour: read back where neither can be imported."""
+    (tmp_path / "neighbour_of_it.py").write_text("OFFSET = 2.0\n\n\ndef shifted(x):\n    return x + OFFSET\n")
+    source = (REPOSITORY / "examples" / "dose_finding.py").read_text()
+    (tmp_path / "problem_of_mine.py").write_text(f"import neighbour_of_it\n{source}\n")
+    problem = cicpe.make_problem(f"{tmp_path}/problem_of_mine.py:DoseFinding")
+    module = sys.modules[type(problem).__module__]
+
+    def both(item: float) -> tuple[str, float]:
+        return type(problem).__name__, module.neighbour_of_it.shifted(item)
+
+    pickled = parallel._pickled(both)
+    code = (
+        "import sys, cloudpickle; function = cloudpickle.loads(sys.stdin.buffer.read()); "
+        "assert not any('problem_of_mine' in name for name in sys.modules); print(function(1.0))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], input=pickled, capture_output=True, timeout=120)
+    assert done.stdout.decode().strip() == "('DoseFinding', 3.0)", done.stderr.decode()[-500:]
+
+
+# --- a pool that is no pool: what becomes of deaths ---------------------------------------------------
+
+
+class Died(Exception):
+    """A worker is gone."""
+
+
+def pretended(monkeypatch: pytest.MonkeyPatch, lives: Sequence[int]) -> list[list[int]]:
+    """Pools that finish so many items each and then lose a worker. Returns what every one of them was given."""
+    given: list[list[int]] = []
+
+    def results(backend: str, jobs: int | None, function: bytes, items: dict[int, Any]) -> Any:
+        given.append(list(items))
+        for count, (index, item) in enumerate(reversed(items.items())):
+            if count == lives[len(given) - 1]:
+                raise Died("gone")
+            yield parallel._do(function, index, item)
+
+    monkeypatch.setattr(parallel, "_joblib_results", results)
+    monkeypatch.setattr(parallel, "_deaths", lambda backend: (Died,))
+    return given
+
+
+def test_what_a_dead_worker_leaves_is_done_again_and_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    given = pretended(monkeypatch, [2, 0, 1, 9])
+    assert list(Executor(2).map(arithmetic, range(5))) == [arithmetic(item) for item in range(5)]
+    assert given == [[0, 1, 2, 3, 4], [0, 1, 2], [0, 1, 2], [0, 1]]
+
+
+def test_workers_that_die_without_an_end_are_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    given = pretended(monkeypatch, [1, 0, 0, 9])
+    results = Executor(2).completed(arithmetic, range(5))
+    assert next(results) == (4, arithmetic(4))
+    with pytest.raises(WorkerError, match=r"died 3 times in a row.*gone"):
+        list(results)
+    assert len(given) == 3
+
+
+# --- real workers: seconds to begin with, so all in few tests ------------------------------------------
+
+
+def outcomes_of(executor: Executor, function: Callable[[int], float]) -> list[float]:
+    return list(executor.map(function, range(12)))
+
+
+@pytest.mark.slow  # workers import torch
+def test_any_number_of_workers_gives_the_same_and_so_it_is_when_one_is_killed(tmp_path: Path) -> None:
+    expected = outcomes_of(HERE, arithmetic)
+    for jobs in (2, 3):
+        assert outcomes_of(Executor(jobs), arithmetic) == expected
+    marker = tmp_path / "died"
+    assert outcomes_of(Executor(2), partial(die_once, marker, 5)) == expected
+    assert marker.exists()
+    # A user's mistake comes back as itself, and leaves workers that work.
+    with pytest.raises(InvalidInput, match="item must be another; got"):
+        list(Executor(2).map(refuse, range(4)))
+    # Nobody waits for what is not wanted any more.
+    results = Executor(2).map(arithmetic, range(200))
+    assert next(results) == expected[0]
+    results.close()
+    assert outcomes_of(Executor(2), lambda item: float(torch.get_num_threads())) == [1.0] * 12
