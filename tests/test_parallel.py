@@ -5,10 +5,9 @@ import pickle
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -18,6 +17,7 @@ from cicpe import parallel
 from cicpe.errors import InvalidInput, WorkerError
 from cicpe.parallel import HERE, Executor
 from commands import REPOSITORY
+from pretended_workers import pretend_workers
 
 
 def arithmetic(seed: int) -> float:
@@ -115,34 +115,14 @@ def test_what_no_other_process_could_import_goes_by_value(tmp_path: Path) -> Non
 # --- a pool that is no pool: what becomes of deaths ---------------------------------------------------
 
 
-class Died(Exception):
-    """A worker is gone."""
-
-
-def pretended(monkeypatch: pytest.MonkeyPatch, lives: Sequence[int]) -> list[list[int]]:
-    """Pools that finish so many items each and then lose a worker. Returns what every one of them was given."""
-    given: list[list[int]] = []
-
-    def results(backend: str, jobs: int | None, function: bytes, items: dict[int, Any]) -> Any:
-        given.append(list(items))
-        for count, (index, item) in enumerate(reversed(items.items())):
-            if count == lives[len(given) - 1]:
-                raise Died("gone")
-            yield parallel._do(function, index, item)
-
-    monkeypatch.setattr(parallel, "_joblib_results", results)
-    monkeypatch.setattr(parallel, "_deaths", lambda backend: (Died,))
-    return given
-
-
 def test_what_a_dead_worker_leaves_is_done_again_and_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
-    given = pretended(monkeypatch, [2, 0, 1, 9])
+    given = pretend_workers(monkeypatch, [2, 0, 1, 9])
     assert list(Executor(2).map(arithmetic, range(5))) == [arithmetic(item) for item in range(5)]
     assert given == [[0, 1, 2, 3, 4], [0, 1, 2], [0, 1, 2], [0, 1]]
 
 
 def test_workers_that_die_without_an_end_are_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    given = pretended(monkeypatch, [1, 0, 0, 9])
+    given = pretend_workers(monkeypatch, [1, 0, 0, 9])
     results = Executor(2).completed(arithmetic, range(5))
     assert next(results) == (4, arithmetic(4))
     with pytest.raises(WorkerError, match=r"died 3 times in a row.*gone"):

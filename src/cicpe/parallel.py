@@ -29,8 +29,6 @@ BACKENDS: Final = ("local", "ray")
 MAX_JOBS: Final = 1024
 DEATHS: Final = 3
 """Times in a row that workers may die before one of them has finished anything."""
-NODE_SECONDS: Final = 20.0
-"""How long a node of a Ray cluster may take to answer before it counts as lost."""
 
 
 @final
@@ -83,7 +81,9 @@ class Executor:
                 yield waiting.pop(following)
                 following += 1
 
-    def completed(self, function: Callable[[Item], Result], items: Sequence[Item]) -> Iterator[tuple[int, Result]]:
+    def completed(
+        self, function: Callable[[Item], Result], items: Sequence[Item]
+    ) -> Generator[tuple[int, Result], None, None]:
         """The results as they come, each with the position of its item; otherwise as ``map``."""
         for done, (index, result) in enumerate(self._results(function, items), start=1):
             self.on_progress(done, len(items))
@@ -250,17 +250,24 @@ def _ray_jobs(jobs: int | None) -> int:
     ray = the_ray()
     affinity = importlib.import_module("ray.util.scheduling_strategies").NodeAffinitySchedulingStrategy
     answer = ray.remote(num_cpus=0, max_retries=0)(lambda: None)
-    # A node that has just died is still listed for some seconds, and a pool that counted on it would wait for it.
+    # A node that has just died is still listed for some seconds, and a pool that counted on it would wait for it. So
+    # each is waited for until it has answered or is known to be gone.
     asked = {
-        answer.options(scheduling_strategy=affinity(node["NodeID"], soft=False)).remote(): node["Resources"]
-        for node in ray.nodes()
-        if node["Alive"]
+        answer.options(scheduling_strategy=affinity(node["NodeID"], soft=False)).remote(): node for node in _nodes(ray)
     }
-    ready, _ = ray.wait(list(asked), num_returns=len(asked), timeout=NODE_SECONDS)
-    processors = int(sum(asked[ref].get("CPU", 0) for ref in ready if _answered(ray, ref)))
-    if processors == 0:
+    waiting, processors = list(asked), 0.0
+    while waiting:
+        ready, waiting = ray.wait(waiting, num_returns=len(waiting), timeout=1.0)
+        processors += sum(asked[ref]["Resources"].get("CPU", 0.0) for ref in ready if _answered(ray, ref))
+        alive = {node["NodeID"] for node in _nodes(ray)}
+        waiting = [ref for ref in waiting if asked[ref]["NodeID"] in alive]
+    if processors < 1:
         raise WorkerError("no node of the Ray cluster has answered with a processor")
-    return processors if jobs is None else min(jobs, processors)
+    return int(processors) if jobs is None else min(jobs, int(processors))
+
+
+def _nodes(ray: Any) -> list[dict[str, Any]]:
+    return [node for node in ray.nodes() if node["Alive"]]
 
 
 def _answered(ray: Any, ref: Any) -> bool:

@@ -144,7 +144,7 @@ def robustness(
     cells = []
     for i, prior in enumerate(priors):
         own = played[i * len(parts) : (i + 1) * len(parts)]
-        distinct = len(torch.cat([block.unit for block in own]).unique(dim=0))
+        distinct = len(np.unique(torch.cat([block.unit for block in own]).numpy(), axis=0))
         outcomes = join_outcomes([block.plays[0] for block in own])
         law = BetaShift(*prior, shift.coordinates)
         cells.append(_cell(law, outcomes, distinct, training, epsilon, delta, agent.horizon))
