@@ -130,6 +130,51 @@ def test_workers_that_die_without_an_end_are_given_up(monkeypatch: pytest.Monkey
     assert len(given) == 3
 
 
+SCRIPT = """
+import torch, cicpe
+
+class Bowl(cicpe.Problem):
+    query_space = answer_space = cicpe.Box([0.0], [1.0])
+    horizon, default_epsilon = 3, (0.3, 0.4)
+    def sample(self, n, rng):
+        return torch.rand(n, 1, generator=rng)
+    def observe(self, task, query, rng):
+        return (query - task) ** 2 + 0.1 * torch.randn(task.shape, generator=rng)
+    def target(self, task):
+        return task
+
+def main():
+    from cicpe.agents.base import Agent, Proposal
+
+    class Middle(Agent):
+        horizon = 3
+        def begin(self, context):
+            return torch.zeros(len(context), 0)
+        def propose(self, state, rng):
+            n = len(state)
+            here = torch.rand(n, 1, generator=rng)
+            return Proposal(here[:, None], here[:, 0] < 0.2, here, here[:, 0], here)
+        def update(self, state, query, observation):
+            return torch.cat([state, observation], dim=1)
+
+    from cicpe.evaluation.evaluate import evaluate_agent
+    for executor in (cicpe.Executor(), cicpe.Executor(jobs=2)):
+        print(evaluate_agent(Middle(), Bowl(), 0.3, 3000, 0, executor).outcomes.loss.double().sum().item())
+
+if __name__ == "__main__":
+    main()
+"""
+
+
+@pytest.mark.slow  # workers import torch
+def test_a_problem_and_an_agent_of_a_script_are_played_by_workers(tmp_path: Path) -> None:
+    (tmp_path / "script.py").write_text(SCRIPT)
+    done = subprocess.run([sys.executable, "script.py"], cwd=tmp_path, capture_output=True, text=True, timeout=600)
+    assert done.returncode == 0, done.stderr[-2000:]
+    here, there = done.stdout.split()
+    assert here == there
+
+
 # --- real workers: seconds to begin with, so all in few tests ------------------------------------------
 
 

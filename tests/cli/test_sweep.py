@@ -174,6 +174,18 @@ def test_a_run_that_fails_does_not_stop_the_others(
     assert SweepResults(tmp_path / "out" / "results.sqlite").failures() == {}
 
 
+def test_a_terminal_shows_a_table_of_runs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pretend(monkeypatch, "print('error: no luck'); raise SystemExit(2)")
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    assert main(["sweep", str(write(tmp_path)), "--json"]) == 1
+    shown = capsys.readouterr().err
+    assert shown.count("seed-1") >= 2  # as it was, and as it became
+    assert "waiting" in shown
+    assert "failed: error: no luck" in shown
+
+
 def test_a_run_ends_when_whoever_started_it_is_gone(tmp_path: Path) -> None:
     """It would train on, with nobody to hear of it."""
     asked = {"train": ["demo"], "folder": str(tmp_path), "problem": None, "cells": [], "tasks": {}, "episodes": 1}
