@@ -86,7 +86,7 @@ def particles(executor: Executor) -> Any:
     return model.calibration.model_dump(), dict(alarm.tables.state_dict())
 
 
-STUDIES = (evaluation, certificate, diagnosis, other_priors, alarms, table, comparison, calibration, particles)
+STUDIES = (evaluation, certificate, diagnosis, other_priors, alarms, table, comparison, particles)
 
 
 def as_text(found: Any) -> str:
@@ -137,7 +137,9 @@ def test_more_episodes_begin_with_the_same_ones() -> None:
 
 
 @pytest.mark.slow  # workers that import torch
-def test_figures_are_the_same_with_one_two_and_three_workers() -> None:
+def test_figures_are_the_same_with_one_two_and_three_workers(monkeypatch: pytest.MonkeyPatch) -> None:
     expected = [as_text(study(HERE)) for study in STUDIES]
     for jobs in (2, 3):
         assert [as_text(study(Executor(jobs))) for study in STUDIES] == expected
+    monkeypatch.setattr("cicpe.episodes.blocks.BLOCK", 512)  # thousands of episodes
+    assert as_text(calibration(Executor(2))) == as_text(calibration(HERE))
