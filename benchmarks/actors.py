@@ -63,12 +63,12 @@ def measured(model: cicpe.Model, cell: dict[str, Any]) -> dict[str, Any]:
         agent.begin(torch.full((1, 1), cell["noise"]))
     except cicpe.InvalidInput:
         agent, by_itself = model.unstopped(cell["epsilon"]), False
-    found = evaluate_agent(agent, tasks, cell["epsilon"], EPISODES, SEED)
+    result = evaluate_agent(agent, tasks, cell["epsilon"], EPISODES, SEED)
     return {
-        "accuracy": found.accuracy,
-        "accuracy_ci": found.accuracy_ci,
-        "mean_queries": found.mean_queries,
-        "mean_queries_ci": found.mean_queries_ci,
+        "accuracy": result.accuracy,
+        "accuracy_ci": result.accuracy_ci,
+        "mean_queries": result.mean_queries,
+        "mean_queries_ci": result.mean_queries_ci,
         "stops_by_itself": by_itself,
     }
 
@@ -103,11 +103,11 @@ def page(rows: list[dict[str, Any]]) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--family", choices=list(FAMILIES))
-    given = parser.parse_args()
+    arguments = parser.parse_args()
     torch.set_num_threads(1)
     file = OUT / "actors.json"
     rows = json.loads(file.read_text())["rows"] if file.exists() else []
-    for family in [given.family] if given.family else FAMILIES:
+    for family in [arguments.family] if arguments.family else FAMILIES:
         about = FAMILIES[family]
         rows = [row for row in rows if row["problem"] != family]
         for actor in about["actors"]:

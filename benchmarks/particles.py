@@ -71,43 +71,43 @@ def judge(loss: torch.Tensor, confidence: torch.Tensor, epsilon: float, delta: f
     }
 
 
-def measure(given: argparse.Namespace) -> dict[str, Any]:
-    problem = make_problem(given.problem, dim=given.dim, noise=given.noise)
-    config = ParticleConfig.model_validate(dict(pair.split("=") for pair in given.set))
+def measure(arguments: argparse.Namespace) -> dict[str, Any]:
+    problem = make_problem(arguments.problem, dim=arguments.dim, noise=arguments.noise)
+    config = ParticleConfig.model_validate(dict(pair.split("=") for pair in arguments.set))
     learned, fit = None, 0.0
-    if given.likelihood == "learned":
+    if arguments.likelihood == "learned":
         from cicpe.beliefs.particles.likelihood import fit_likelihood
 
         began = time.process_time()
-        learned = fit_likelihood(problem, seconds=given.fit_seconds, seed=given.seed)
+        learned = fit_likelihood(problem, seconds=arguments.fit_seconds, seed=arguments.seed)
         fit = time.process_time() - began
-    belief = ParticleBelief(problem, given.horizon, config, given.aim or given.epsilon, learned)
-    rng = torch.Generator().manual_seed(given.seed)
+    belief = ParticleBelief(problem, arguments.horizon, config, arguments.aim or arguments.epsilon, learned)
+    rng = torch.Generator().manual_seed(arguments.seed)
     began, parts = time.process_time(), []
     with warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always", DegenerateParticles)
-        for begin in range(0, given.episodes, given.chunk):
-            tasks = TaskBatch.draw(problem, min(given.chunk, given.episodes - begin), rng)
-            parts.append(tabulate(belief, tasks, RecordSettings((given.epsilon,)), rng))
+        for begin in range(0, arguments.episodes, arguments.chunk):
+            tasks = TaskBatch.draw(problem, min(arguments.chunk, arguments.episodes - begin), rng)
+            parts.append(tabulate(belief, tasks, RecordSettings((arguments.epsilon,)), rng))
     seconds = time.process_time() - began
     loss, confidence = (torch.cat([part[i][0] for part in parts]) for i in (0, 2))
     began = time.process_time()
-    one = tabulate(belief, TaskBatch.draw(problem, 1, rng), RecordSettings((given.epsilon,)), rng)
-    alone = (time.process_time() - began) / made(one.confidence[0])
-    cell = {name: getattr(given, name) for name in ("problem", "dim", "epsilon", "noise", "episodes", "likelihood")}
+    table = tabulate(belief, TaskBatch.draw(problem, 1, rng), RecordSettings((arguments.epsilon,)), rng)
+    alone = (time.process_time() - began) / queries_made(table.confidence[0])
+    cell = {name: getattr(arguments, name) for name in ("problem", "dim", "epsilon", "noise", "episodes", "likelihood")}
     return {
         **cell,
-        "set": given.set,
+        "set": arguments.set,
         "fit_seconds": round(fit, 1),
-        **judge(loss, confidence, given.epsilon, given.delta),
+        **judge(loss, confidence, arguments.epsilon, arguments.delta),
         "degenerate_warnings": len(warned),
-        "ms_per_query": round(1e3 * seconds / made(confidence), 2),
+        "ms_per_query": round(1e3 * seconds / queries_made(confidence), 2),
         "ms_per_query_alone": round(1e3 * alone, 1),
         "cpu_seconds": round(seconds, 1),
     }
 
 
-def made(confidence: torch.Tensor) -> int:
+def queries_made(confidence: torch.Tensor) -> int:
     """Queries that were played: an episode ends where it is sure."""
     sure = confidence >= CERTAIN
     last = torch.where(sure.any(dim=1), sure.int().argmax(dim=1), confidence.shape[1] - 1)
@@ -161,9 +161,9 @@ def main() -> None:
     parser.add_argument("--likelihood", choices=("exact", "learned"), default="exact")
     parser.add_argument("--fit-seconds", type=float, default=90.0)
     parser.add_argument("--set", action="append", default=[], metavar="FIELD=VALUE", help="a field of ParticleConfig")
-    given = parser.parse_args()
-    if not given.table:
-        print(json.dumps(measure(given)))
+    arguments = parser.parse_args()
+    if not arguments.table:
+        print(json.dumps(measure(arguments)))
         return
     file = OUT / "particles.json"
     rows = json.loads(file.read_text()) if file.exists() else []

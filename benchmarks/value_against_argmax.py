@@ -138,25 +138,25 @@ def totals(question: str) -> Tensor:
 def best_rule(confidence_BT: Tensor, success_BT: Tensor, queries_T: Tensor) -> Rule:
     """The rule with the fewest queries of all that are right on 1 - delta of these tasks, and expected to be."""
     rows = torch.arange(len(confidence_BT))
-    found: list[tuple[float, Rule]] = []
+    reliable: list[tuple[float, Rule]] = []
     for threshold in THRESHOLDS.tolist():
         for cap in range(len(queries_T)):
             rule = Rule(threshold, cap)
             stop = rule.rounds(confidence_BT)
             accuracies = [float(of[rows, stop].double().mean()) for of in (success_BT, confidence_BT)]
             if min(accuracies) >= 1 - DELTA:
-                found.append((float(queries_T[stop].mean()), rule))
-    return min(found)[1]
+                reliable.append((float(queries_T[stop].mean()), rule))
+    return min(reliable)[1]
 
 
 def measure(question: str) -> dict[str, Any]:
-    one, two, queries_T = joined(question, "first"), joined(question, "second"), totals(question)
+    first, second, queries_T = joined(question, "first"), joined(question, "second"), totals(question)
     rows, spent = [], []
     for e, epsilon in enumerate(EPSILONS):
-        rules = [best_rule(half.confidence_EBT[e], half.success_EBT[e], queries_T) for half in (two, one)]
-        stops = [rule.rounds(half.confidence_EBT[e]) for rule, half in zip(rules, (one, two), strict=True)]
+        rules = [best_rule(half.confidence_EBT[e], half.success_EBT[e], queries_T) for half in (second, first)]
+        stops = [rule.rounds(half.confidence_EBT[e]) for rule, half in zip(rules, (first, second), strict=True)]
         stop, n = torch.cat(stops), sum(map(len, stops))
-        right = torch.cat([one.success_EBT[e], two.success_EBT[e]])[torch.arange(n), stop]
+        right = torch.cat([first.success_EBT[e], second.success_EBT[e]])[torch.arange(n), stop]
         spent.append(queries_T[stop].numpy())
         mean = bootstrap_mean(spent[-1][None, :, None])
         rows.append(
@@ -211,7 +211,7 @@ def tbal() -> dict[str, Any]:
 def check() -> dict[str, Any]:
     """The reference of this page beside ``reference-gp``, query by query on gp-max."""
     problem = GPMax(1, CHECK["noise"])
-    found: dict[str, Any] = dict(CHECK)
+    results: dict[str, Any] = dict(CHECK)
     for name, kind in (("gp_peak", GPPeak), ("gp_grid", GPGrid)):
         agent = kind(problem, CHECK["epsilon"], int(CHECK["horizon"]))
         played = tabulate_agent(agent, problem, int(CHECK["tasks"]), agent.horizon, 0, chunk=50)
@@ -221,25 +221,25 @@ def check() -> dict[str, Any]:
         hit[:, -1] = True
         stop = hit.int().argmax(dim=1)
         right = (played.loss_BT.gather(1, stop[:, None]) <= CHECK["epsilon"]).double().mean()
-        found[name] = {"queries": float(stop.double().mean()), "accuracy": float(right)}
-    return found
+        results[name] = {"queries": float(stop.double().mean()), "accuracy": float(right)}
+    return results
 
 
-def draw(found: dict[str, Any]) -> bytes:
+def draw(results: dict[str, Any]) -> bytes:
     methods = []
     for question, name in (
         ("value", r"reference: the maximum within $\epsilon$"),
         ("place", r"reference: its place within $\sqrt{\epsilon}$"),
     ):
-        rows = found[question]["rows"]
+        rows = results[question]["rows"]
         columns = [[row[key] for row in rows] for key in ("epsilon", "queries")]
         low, high = ([row["queries_ci"][i] for row in rows] for i in (0, 1))
         methods.append(ScalingCurve(name, *(np.array(column) for column in (*columns, low, high))))
-    plan = [row for row in found["t-bal"]["rows"] if row["epsilon"] >= min(EPSILONS)]
+    plan = [row for row in results["t-bal"]["rows"] if row["epsilon"] >= min(EPSILONS)]
     total = np.array([row["queries"] for row in plan], dtype=float)
     epsilon = np.array([row["epsilon"] for row in plan])
     methods.append(ScalingCurve(r"T-BAL's plan: the place within $\sqrt{\epsilon}$", epsilon, total, total, total))
-    at = {question: found[question]["rows"][2] for question in MOST}
+    at = {question: results[question]["rows"][2] for question in MOST}
     span = (at["value"]["epsilon"], EPSILONS[-1])
     guides = [
         Slope("slope -2", span, 3 * at["value"]["queries"], -2.0),
@@ -247,12 +247,12 @@ def draw(found: dict[str, Any]) -> bytes:
         Slope("slope -1", span, at["place"]["queries"] / 8, -1.0),
     ]
     return png(
-        plot_scaling(methods, guides, title=f"Noise {NOISE:g}, delta {DELTA:g}, n = {found['value']['tasks']} tasks")
+        plot_scaling(methods, guides, title=f"Noise {NOISE:g}, delta {DELTA:g}, n = {results['value']['tasks']} tasks")
     )
 
 
-def page(found: dict[str, Any]) -> str:
-    value, place, plan, same = found["value"], found["place"], found["t-bal"], found["check"]
+def page(results: dict[str, Any]) -> str:
+    value, place, plan, same = results["value"], results["place"], results["t-bal"], results["check"]
     lines = [
         "# Value against argmax",
         "",
@@ -264,7 +264,7 @@ def page(found: dict[str, Any]) -> str:
         "",
         "![Queries against epsilon](../images/value-against-argmax.png)",
         "",
-        f"Made by `python benchmarks/value_against_argmax.py` on {found['date']} in {found['minutes']:.1f} minutes of "
+        f"Made by `python benchmarks/value_against_argmax.py` on {results['date']} in {results['minutes']:.1f} minutes of "
         f"CPU. Noise {NOISE:g}, delta {DELTA:g}; {value['tasks']} functions from `gp-argmax` (hidden length scale, "
         "maximum at least 0.05 inside), in two halves: the stop rule of each is chosen on the other. Intervals are 95 %: "
         "bootstrap over tasks for queries and slopes, exact for accuracies.",
@@ -351,19 +351,25 @@ def main() -> None:
     IMAGES.mkdir(parents=True, exist_ok=True)
     file = RESULTS / "value-against-argmax.json"
     if args.page:
-        found = json.loads(file.read_text())
+        results = json.loads(file.read_text())
     else:
         if not play_missing(args.seconds):
             print("not finished: run it again")
             return
         began = time.process_time()
-        found = {question: measure(question) for question in MOST}
-        found |= {"t-bal": tbal(), "check": check(), "noise": NOISE, "delta": DELTA, "date": time.strftime("%Y-%m-%d")}
+        results = {question: measure(question) for question in MOST}
+        results |= {
+            "t-bal": tbal(),
+            "check": check(),
+            "noise": NOISE,
+            "delta": DELTA,
+            "date": time.strftime("%Y-%m-%d"),
+        }
         playing = sum(torch.load(file_of(question, seed))["seconds"] for question, _, seed in cells())
-        found["minutes"] = (playing + time.process_time() - began) / 60
-        file.write_text(json.dumps(found, indent=1) + "\n")
-    (IMAGES / "value-against-argmax.png").write_bytes(draw(found))
-    (RESULTS / "value-against-argmax.md").write_text(page(found))
+        results["minutes"] = (playing + time.process_time() - began) / 60
+        file.write_text(json.dumps(results, indent=1) + "\n")
+    (IMAGES / "value-against-argmax.png").write_bytes(draw(results))
+    (RESULTS / "value-against-argmax.md").write_text(page(results))
 
 
 if __name__ == "__main__":

@@ -63,7 +63,7 @@ def page() -> str:
 
 
 def section(name: str, file: Path) -> list[str]:
-    found = json.loads(file.read_text())
+    comparison = json.loads(file.read_text())
     lines = ["", f"## {name}", ""]
     if (RESULTS.parent / "images" / f"comparison-{name}.png").exists():
         lines += [f"![{name}](../images/comparison-{name}.png)", ""]
@@ -73,20 +73,20 @@ def section(name: str, file: Path) -> list[str]:
         "| method | tasks | accuracy | queries | ms per query, alone | in a batch | paper: accuracy | paper: queries |",
         "|---|---|---|---|---|---|---|---|",
     ]
-    for row in found["rows"]:
+    for row in comparison["rows"]:
         low, high = row["accuracy_ci"]
         q_low, q_high = row["mean_queries_ci"]
         lines.append(
             f"| {row['method']} | {row['tasks']} | {row['accuracy']:.3f} ({low:.3f}-{high:.3f}) | "
             f"{row['mean_queries']:.2f} ({q_low:.2f}-{q_high:.2f}) | {1000 * row['seconds_per_query']:.2f} | "
             f"{1000 * row['batched_seconds_per_query']:.2f} | "
-            f"{said(row['paper_accuracy'])} | {said(row['paper_queries'])} |"
+            f"{shown(row['paper_accuracy'])} | {shown(row['paper_queries'])} |"
         )
-    lines += [""] if found["left_out"] else []
-    return lines + [f"* {method}: left out, {why}." for method, why in found["left_out"].items()]
+    lines += [""] if comparison["left_out"] else []
+    return lines + [f"* {method}: left out, {why}." for method, why in comparison["left_out"].items()]
 
 
-def said(value: float | None) -> str:
+def shown(value: float | None) -> str:
     return "" if value is None else f"{value:g}"
 
 

@@ -172,9 +172,9 @@ def baselines(names: Sequence[str], trajectories: int) -> None:
                     row["losses"] = [[round(x, 4) for x in line] for line in beliefs.loss_BT.tolist()]
                 else:
                     rng = torch.Generator().manual_seed(SEED)
-                    found = run_episodes(agent, TaskBatch.draw(problem, trajectories, rng), rng)
-                    row |= {"loss": found.loss.tolist(), "queries": found.queries.tolist()}
-                    row["stopped"] = found.stopped.tolist()
+                    result = run_episodes(agent, TaskBatch.draw(problem, trajectories, rng), rng)
+                    row |= {"loss": result.loss.tolist(), "queries": result.queries.tolist()}
+                    row["stopped"] = result.stopped.tolist()
                 rows.append(row | {"seconds": time.process_time() - began})
             print(f"{name}: {entry.name} {time.process_time() - began:.1f} s", flush=True)
         keep(name, rows)
@@ -209,8 +209,8 @@ def trust() -> None:
         if name != "train":
             wanted = [entry.name for entry in tasks.entries if entry.resolvable == (name == "resolvable")]
             tasks = tasks.as_surveyed(wanted)
-        found = played(model, tasks, 0.2, 240, SEED + 7)
-        groups[name] = {key: found[key] for key in ("loss", "queries", "confidence", "stopped", "p_value")}
+        result = played(model, tasks, 0.2, 240, SEED + 7)
+        groups[name] = {key: result[key] for key in ("loss", "queries", "confidence", "stopped", "p_value")}
     grid = robustness(model.agent(0.2, DELTA), problem, 0.2, DELTA, episodes=100, seed=SEED, grid=(0.5, 1.0, 5.0))
     cells = [{k: v for k, v in cell._asdict().items() if not k.endswith("bounds")} for cell in grid.cells]
     keep("trust", {"groups": groups, "shifted": grid.shifted, "cells": cells})
@@ -223,8 +223,8 @@ def save_to_zoo() -> None:
 
 def keep(name: str, rows: object) -> None:
     """Replaces one part of the figures."""
-    found = json.loads(FIGURES.read_text()) if FIGURES.exists() else {}
-    FIGURES.write_text(json.dumps({**found, name: rows}) + "\n")
+    result = json.loads(FIGURES.read_text()) if FIGURES.exists() else {}
+    FIGURES.write_text(json.dumps({**result, name: rows}) + "\n")
 
 
 def main() -> None:
@@ -235,17 +235,17 @@ def main() -> None:
     parser.add_argument("--seed", type=int, choices=range(SEEDS), default=0, help="of the training")
     parser.add_argument("--methods", nargs="*", default=["tpe", "cma-es", "gp-logei", "gp-ucb", "regret-bounds"])
     parser.add_argument("--trajectories", type=int, default=3)
-    given = parser.parse_args()
+    arguments = parser.parse_args()
     torch.set_num_threads(1)
-    match given.action:
+    match arguments.action:
         case "train":
-            train(given.kinds, given.splits, given.seed)
+            train(arguments.kinds, arguments.splits, arguments.seed)
         case "measure":
-            measure(given.kinds)
+            measure(arguments.kinds)
         case "baselines":
-            baselines(given.methods, given.trajectories)
+            baselines(arguments.methods, arguments.trajectories)
         case "variations":
-            variations(given.splits or (0, 1))
+            variations(arguments.splits or (0, 1))
         case "zoo":
             save_to_zoo()
         case "trust":

@@ -50,8 +50,8 @@ def mean(rows: list[list[list[float]]], digits: int = 3) -> str:
     """Of seeds x regions x trajectories, with its interval."""
     if not rows:
         return ""
-    found = bootstrap_mean(np.array(rows), replicates=4000)
-    return f"{found.value:.{digits}f} ({found.low:.{digits}f}-{found.high:.{digits}f})"
+    figures = bootstrap_mean(np.array(rows), replicates=4000)
+    return f"{figures.value:.{digits}f} ({figures.low:.{digits}f}-{figures.high:.{digits}f})"
 
 
 OTHERS = {
@@ -106,8 +106,8 @@ def ours_lines(rows: list[dict[str, Any]], epsilons: Sequence[float]) -> list[st
     return lines
 
 
-def baseline_lines(found: dict[str, Any]) -> list[str]:
-    ours = [row for row in found["ours-distance"] if row["part"] == "held-out"]
+def baseline_lines(figures: dict[str, Any]) -> list[str]:
+    ours = [row for row in figures["ours-distance"] if row["part"] == "held-out"]
     lines = []
     for epsilon in EPSILONS:
         mine = [row for row in ours if row["epsilon"] == epsilon]
@@ -128,11 +128,11 @@ def baseline_lines(found: dict[str, Any]) -> list[str]:
             for after in sorted({BUDGETS[epsilon], spent["resolvable"], spent["all"]}):
                 cells = []
                 for group in ("resolvable", "all"):
-                    some = [row for row in found.get(name, []) if GROUPS[group](row)]
+                    some = [row for row in figures.get(name, []) if GROUPS[group](row)]
                     cells.append(after_so_many(some, after, epsilon))
                 paper = PAPER[epsilon][name] if after == BUDGETS[epsilon] else ""
                 lines.append(f"| {name} | {after} | {cells[0]} | {cells[1]} | {paper} |")
-        stopped = [row for row in found.get("regret-bounds", []) if row["epsilon"] == epsilon]
+        stopped = [row for row in figures.get("regret-bounds", []) if row["epsilon"] == epsilon]
         if stopped:
             cells = []
             for group in ("resolvable", "all"):
@@ -175,14 +175,14 @@ def region_lines(rows: list[dict[str, Any]]) -> list[str]:
     return lines
 
 
-def trust_lines(found: dict[str, Any]) -> list[str]:
+def trust_lines(figures: dict[str, Any]) -> list[str]:
     lines = [
         "The zoo's `geochem-2d` (split 0) at epsilon 0.2. The alarm speaks where its p-value is at most 0.05.",
         "",
         "| tasks | episodes | accuracy | queries | mean confidence | claims 0.9 or more | alarm |",
         "|---|---|---|---|---|---|---|",
     ]
-    for name, rows in found["groups"].items():
+    for name, rows in figures["groups"].items():
         hits, confidence, p = np.array(rows["loss"]) <= 0.2, np.array(rows["confidence"]), np.array(rows["p_value"])
         what = "its own prior" if name == "train" else f"held out, {name}"
         lines.append(
@@ -191,14 +191,14 @@ def trust_lines(found: dict[str, Any]) -> list[str]:
         )
     lines += [
         "",
-        f"Beta priors: {found['shifted']}, {found['cells'][0]['episodes']} episodes a cell; (1, 1) is the training prior. "
+        f"Beta priors: {figures['shifted']}, {figures['cells'][0]['episodes']} episodes a cell; (1, 1) is the training prior. "
         "Accuracy / mean queries:",
         "",
     ]
-    betas = sorted({cell["beta"] for cell in found["cells"]})
+    betas = sorted({cell["beta"] for cell in figures["cells"]})
     lines += ["| alpha | " + " | ".join(f"beta {beta:g}" for beta in betas) + " |", "|---" * (len(betas) + 1) + "|"]
-    for alpha in sorted({cell["alpha"] for cell in found["cells"]}):
-        row = {cell["beta"]: cell for cell in found["cells"] if cell["alpha"] == alpha}
+    for alpha in sorted({cell["alpha"] for cell in figures["cells"]}):
+        row = {cell["beta"]: cell for cell in figures["cells"] if cell["alpha"] == alpha}
         cells = [f"{row[beta]['accuracy']:.2f} / {row[beta]['mean_queries']:.1f}" for beta in betas]
         lines.append(f"| {alpha:g} | " + " | ".join(cells) + " |")
     return lines
@@ -210,8 +210,8 @@ def write() -> None:
 
 
 def page() -> str:
-    found = json.loads(FIGURES.read_text())
-    minutes = sorted({row["minutes"] for row in found["ours-distance"]})
+    figures = json.loads(FIGURES.read_text())
+    minutes = sorted({row["minutes"] for row in figures["ours-distance"]})
     lines = [
         "# Copper: every region held out once",
         "",
@@ -226,7 +226,7 @@ def page() -> str:
         "together (the paper: 70 GPU hours). The agent is a belief over functions (recipe `functions`), which is what "
         "`cicpe train geochem` chooses.",
         "",
-        *ours_lines(found["ours-distance"], EPSILONS),
+        *ours_lines(figures["ours-distance"], EPSILONS),
         "",
         "*The paper, on its own regions: 22.0 queries at epsilon 0.2 (accuracy 0.913) and 38.7 at 0.15 (0.925).* The "
         "difference between seen and held-out regions is the gap of generalisation.",
@@ -235,26 +235,26 @@ def page() -> str:
         "",
         "They learn nothing from other regions, so each was played on every region once and judged after every number of "
         "queries: the paper's budgets and our own means.",
-        *baseline_lines(found),
+        *baseline_lines(figures),
     ]
     for name, (title, text) in OTHERS.items():
-        rows = found.get(f"ours-{name}", [])
+        rows = figures.get(f"ours-{name}", [])
         if rows:
             spent = f"{max(row['minutes'] for row in rows):.0f} minutes of processor time"
             lines += ["", f"## {title}", "", f"{text} Held out: split {of_splits(rows)}; at most {spent} an agent.", ""]
             lines += ours_lines(rows, sorted({row["epsilon"] for row in rows}, reverse=True))
-    if found.get("variations"):
+    if figures.get("variations"):
         lines += [
             "",
             "## What varied training tasks buy",
             "",
-            f"Accuracy within 0.2 on the held-out regions of split {of_splits(found['variations'])}, after a number of queries, "
+            f"Accuracy within 0.2 on the held-out regions of split {of_splits(figures['variations'])}, after a number of queries, "
             "without a stop.",
             "",
         ]
-        lines += variation_lines(found["variations"])
-    if found.get("trust"):
-        lines += ["", "## Confidence, alarm and other priors", "", *trust_lines(found["trust"])]
-    lines += ["", "## Region by region", "", *region_lines(found["ours-distance"])]
+        lines += variation_lines(figures["variations"])
+    if figures.get("trust"):
+        lines += ["", "## Confidence, alarm and other priors", "", *trust_lines(figures["trust"])]
+    lines += ["", "## Region by region", "", *region_lines(figures["ours-distance"])]
     notes = OUT / "notes" / "copper.md"
     return "\n".join([*lines, ""]) + ("\n" + notes.read_text() if notes.exists() else "")

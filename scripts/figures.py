@@ -24,7 +24,7 @@ from cicpe import zoo
 from cicpe.data.places import DataError
 from cicpe.episodes.table import tabulate_agent
 from cicpe.evaluation.evaluate import evaluate_agent
-from cicpe.evaluation.reliability import reliability, spread, survival
+from cicpe.evaluation.reliability import EVEN, at_random_times, reliability, spread, survival
 from cicpe.evaluation.robustness import robustness
 from cicpe.plots.ackley import Reach, plot_ackley_ranges
 from cicpe.plots.bands import plot_spread, plot_survival
@@ -55,13 +55,13 @@ class Drawn(NamedTuple):
 
 
 def compared(name: str) -> Drawn:
-    found = read_comparison(RESULTS / f"comparison-{name}.json")
-    methods = [method_of(row) for row in found["rows"]]
-    tasks = sorted({row["tasks"] for row in found["rows"]})
+    result = read_comparison(RESULTS / f"comparison-{name}.json")
+    methods = [method_of(row) for row in result["rows"]]
+    tasks = sorted({row["tasks"] for row in result["rows"]})
     many = f"{tasks[0]:,}" if len(tasks) == 1 else f"{tasks[0]:,} to {tasks[-1]:,}"
-    at = f"epsilon {found['epsilon']:g}, noise {found['noise']:g}, delta {found['delta']:g}"
-    figure = plot_methods(methods, goal=1 - found["delta"], title=f"{found['problem']}, d = {found['dim']}: {at}")
-    return Drawn(figure, f"Methods on the same tasks, n = {many}, seed {found['seed']}, with 95 % intervals.")
+    at = f"epsilon {result['epsilon']:g}, noise {result['noise']:g}, delta {result['delta']:g}"
+    figure = plot_methods(methods, goal=1 - result["delta"], title=f"{result['problem']}, d = {result['dim']}: {at}")
+    return Drawn(figure, f"Methods on the same tasks, n = {many}, seed {result['seed']}, with 95 % intervals.")
 
 
 def played(name: str, epsilon: float, noise: float) -> tuple[cicpe.Model, object, object]:
@@ -165,9 +165,9 @@ def copper_figure(epsilon: float = 0.2) -> Drawn | None:
 def robustness_figure(name: str) -> Drawn:
     epsilon, noise = (HARDEST | BESIDES)[name]
     _, agent, problem = played(name, epsilon, noise)
-    found = robustness(agent, problem, epsilon, DELTA, EPISODES // 2, SEED)
-    title = f"{name}: epsilon {epsilon:g}, noise {noise:g}, delta {DELTA:g}; shifted: {found.shifted}"
-    figure = plot_robustness(*robustness_panels(found), title=title)
+    result = robustness(agent, problem, epsilon, DELTA, EPISODES // 2, SEED)
+    title = f"{name}: epsilon {epsilon:g}, noise {noise:g}, delta {DELTA:g}; shifted: {result.shifted}"
+    figure = plot_robustness(*robustness_panels(result), title=title)
     caption = f"The frozen agent under Beta priors, n = {EPISODES // 2:,} tasks a cell, seed {SEED}; the training prior is boxed."
     return Drawn(figure, caption)
 
@@ -177,11 +177,12 @@ def reliability_figure() -> Drawn:
     epsilon, noise = HARDEST[name]
     _, agent, problem = played(name, epsilon, noise)
     result = evaluate_agent(agent, problem, epsilon, 4 * EPISODES, SEED)
-    pairs = reliability(tabulate_agent(agent, problem, 4 * EPISODES, 25, SEED + 1), epsilon, SEED)
+    beliefs = tabulate_agent(agent, problem, 4 * EPISODES, 25, SEED + 1)
+    table = reliability(*at_random_times(beliefs, epsilon, SEED), borders=EVEN)
     stop = AtTheStop(result.confidence, result.accuracy, result.accuracy_ci)
     title = f"{name}, epsilon {epsilon:g}, noise {noise:g}"
     return Drawn(
-        plot_reliability(*pairs, stop=stop, title=title),
+        plot_reliability(*table.columns, stop=stop, title=title),
         f"Confidence beside accuracy, n = {4 * EPISODES:,} tasks, each once after a random number of queries, seed {SEED + 1}.",
     )
 

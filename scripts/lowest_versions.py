@@ -16,14 +16,14 @@ PROJECT = tomllib.loads((Path(__file__).parent.parent / "pyproject.toml").read_t
 def lowest(extras: list[str]) -> list[str]:
     """``name==version`` for every requirement that names a lower bound."""
     wanted = PROJECT["dependencies"] + [line for extra in extras for line in PROJECT["optional-dependencies"][extra]]
-    found = {}
+    requirements = {}
     for line in wanted:
         match = re.match(r"([A-Za-z0-9_.-]+)(\[[a-z]+\])?>=([0-9.]+)", line)
         if match and match[1] != "torch":
-            found[match[1]] = (
+            requirements[match[1]] = (
                 f"{match[1]}{match[2] or ''}=={match[3]}.*" if match[3].count(".") < 2 else f"{match[1]}=={match[3]}"
             )
-    return sorted(found.values())
+    return sorted(requirements.values())
 
 
 if __name__ == "__main__":

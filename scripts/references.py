@@ -39,7 +39,7 @@ def measured(cell: dict[str, Any], methods: Sequence[str]) -> dict[str, Any]:
     budget = math.ceil(cell["reference_queries"] or cell["goal_queries"])
     about = {**cell, "tasks": TASKS[cell["problem"]]}
     try:
-        found = compare(
+        result = compare(
             problem,
             epsilon=cell["epsilon"],
             delta=cell["delta"],
@@ -51,8 +51,8 @@ def measured(cell: dict[str, Any], methods: Sequence[str]) -> dict[str, Any]:
     except cicpe.InvalidInput as error:  # none of the methods reaches the accuracy
         why = error.allowed.partition("(")[2].rstrip(")")
         return {**about, "references": {}, "left_out": dict.fromkeys(methods, why or error.allowed)}
-    rows = {row.method: row.to_json() for row in found.rows}
-    return {**about, "references": rows, "left_out": found.left_out}
+    rows = {row.method: row.to_json() for row in result.rows}
+    return {**about, "references": rows, "left_out": result.left_out}
 
 
 def key_of(row: dict[str, Any]) -> tuple[Any, ...]:
@@ -74,12 +74,12 @@ def page(rows: list[dict[str, Any]], ours: dict[tuple[Any, ...], float]) -> str:
     for row in rows:
         key = key_of(row)
         head = f"| {row['problem']} | {row['dim']} | {row['epsilon']:g} | {row['noise']:g} |"
-        for name, found in row["references"].items():
-            low, high = found["accuracy_ci"]
-            q_low, q_high = found["mean_queries_ci"]
-            queries, known, mine = found["mean_queries"], row["reference_queries"], ours.get(key)
+        for name, result in row["references"].items():
+            low, high = result["accuracy_ci"]
+            q_low, q_high = result["mean_queries_ci"]
+            queries, known, mine = result["mean_queries"], row["reference_queries"], ours.get(key)
             lines.append(
-                f"{head} {name} | {found['tasks']} | {found['accuracy']:.3f} ({low:.3f}-{high:.3f}) | "
+                f"{head} {name} | {result['tasks']} | {result['accuracy']:.3f} ({low:.3f}-{high:.3f}) | "
                 f"{queries:.2f} ({q_low:.2f}-{q_high:.2f}) | {known or '?'} | "
                 f"{f'{queries / known:.2f}' if known else ''} | {f'{mine:.2f}' if mine else ''} | "
                 f"{f'{mine / queries:.2f}' if mine else ''} |"
@@ -91,13 +91,13 @@ def page(rows: list[dict[str, Any]], ours: dict[tuple[Any, ...], float]) -> str:
 
 def our_queries() -> dict[tuple[Any, ...], float]:
     """Mean queries of the zoo's models, by cell, from the pages' own figures."""
-    found = {}
+    result = {}
     for name in METHODS:
         file = OUT / f"{name}.json"
         for row in json.loads(file.read_text()) if file.exists() else []:
             if "mean_queries" in row["confidence"]:
-                found[key_of(row)] = row["confidence"]["mean_queries"]
-    return found
+                result[key_of(row)] = row["confidence"]["mean_queries"]
+    return result
 
 
 def main() -> None:
@@ -105,18 +105,18 @@ def main() -> None:
     parser.add_argument("problems", nargs="*", help=f"which, of {', '.join(METHODS)}; all, if left out")
     parser.add_argument("--methods", nargs="*", help="only these")
     parser.add_argument("--write", action="store_true", help="only write the page again")
-    given = parser.parse_args()
-    if unknown := set(given.problems) - set(METHODS):
+    arguments = parser.parse_args()
+    if unknown := set(arguments.problems) - set(METHODS):
         parser.error(f"no references for {sorted(unknown)[0]}")
     torch.set_num_threads(1)
     file = OUT / "references.json"
     rows = json.loads(file.read_text())["rows"] if file.exists() else []
-    for name in [] if given.write else (given.problems or METHODS):
+    for name in [] if arguments.write else (arguments.problems or METHODS):
         old = {key_of(row): row for row in rows if row["problem"] == name}
         rows = [row for row in rows if row["problem"] != name]
         for cell in (cell for cell in CELLS if cell["problem"] == name):
-            row = measured(cell, given.methods or METHODS[name])
-            if given.methods and key_of(cell) in old:
+            row = measured(cell, arguments.methods or METHODS[name])
+            if arguments.methods and key_of(cell) in old:
                 for part in ("references", "left_out"):
                     row[part] = {**old[key_of(cell)][part], **row[part]}
             rows.append(row)

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 
 import cicpe
-from cicpe.agents.belief_agent import BeliefAgent
+from cicpe.agents.belief_agent import BeliefAgent, ShownBy
 from cicpe.certification.certify import certify_checkpoint, stream_seed
 from cicpe.certification.martingale import first_crossing, log_path
 from cicpe.evaluation.alarm_study import alarm_study
@@ -36,15 +36,15 @@ def pairs() -> dict[str, Any]:
     rows = []
     for epsilon in (0.11, 0.14, 0.18):
         for delta in (0.06, 0.12, 0.22):
-            found = cicpe.evaluate(model, epsilon=epsilon, delta=delta, episodes=TASKS, seed=SEED)
+            result = cicpe.evaluate(model, epsilon=epsilon, delta=delta, episodes=TASKS, seed=SEED)
             exact = evaluate_agent(model.agent(epsilon, delta, exact=SEED), model.problem, epsilon, TASKS, SEED + 1)
             rows.append(
                 {
                     "epsilon": epsilon,
                     "delta": delta,
-                    "accuracy": found.accuracy,
-                    "accuracy_ci": found.accuracy_ci,
-                    "mean_queries": found.mean_queries,
+                    "accuracy": result.accuracy,
+                    "accuracy_ci": result.accuracy_ci,
+                    "mean_queries": result.mean_queries,
                     "exact_accuracy": exact.accuracy,
                     "exact_queries": exact.mean_queries,
                 }
@@ -70,7 +70,7 @@ def certificates() -> dict[str, Any]:
     rows = []
     for name in ("binary-search-6d", "gp-max-1d"):
         model = cicpe.load(name)
-        made = cicpe.certify(model, epsilon=0.2, delta=0.1, seed=SEED)
+        certificate = cicpe.certify(model, epsilon=0.2, delta=0.1, seed=SEED)
         agent = model.agent(0.2, 0.1)
         broken = _lowered(agent, model.problem, 0.2, 0.1, 0.88)
         checks = [
@@ -85,9 +85,9 @@ def certificates() -> dict[str, Any]:
         rows.append(
             {
                 "model": name,
-                "certified": made.certified,
-                "episodes_used": made.episodes_used,
-                "success_lower_bound": made.success_lower_bound,
+                "certified": certificate.certified,
+                "episodes_used": certificate.episodes_used,
+                "success_lower_bound": certificate.success_lower_bound,
                 "lowered_accuracy": sum(c.successes for c in checks) / sum(c.episodes_used for c in checks),
                 "refused_of_100": sum(not c.certified for c in checks),
                 "at_the_edge_accuracy": sum(c.successes for c in real) / sum(c.episodes_used for c in real),
@@ -103,11 +103,11 @@ def certificates() -> dict[str, Any]:
 
 def false_certificates(models: int) -> int:
     """How many of so many simulated models of accuracy 0.90 are certified within 4,000 episodes."""
-    rng, found = np.random.default_rng(SEED), 0
+    rng, certified = np.random.default_rng(SEED), 0
     for begin in range(0, models, 400):
         coins = rng.random((min(400, models - begin), 4000)) < 0.9
-        found += int((first_crossing(log_path(coins, 0.9), 0.05) > 0).sum())
-    return found
+        certified += int((first_crossing(log_path(coins, 0.9), 0.05) > 0).sum())
+    return certified
 
 
 def confidence() -> dict[str, Any]:
@@ -127,7 +127,7 @@ def confidence() -> dict[str, Any]:
             continue
         episodes = 500 if model.description.recipe == "particles" else TASKS
         agent = model.agent(epsilon, 0.1)
-        found = diagnose(agent, model.tasks({"noise": noise}), episodes, SEED)
+        result = diagnose(agent, model.tasks({"noise": noise}), episodes, SEED)
         # The same check on the same decisions, said too boldly: it has to fail.
         wrong = diagnose(_bolder(agent), model.tasks({"noise": noise}), episodes, SEED)
         rows.append(
@@ -136,15 +136,15 @@ def confidence() -> dict[str, Any]:
                 "epsilon": epsilon,
                 "noise": noise,
                 "episodes": episodes,
-                "accuracy": found.accuracy,
-                "error": found.at_stop.error,
-                "by_chance": found.at_stop.by_chance,
-                "brier": found.at_stop.brier,
-                "worst_in_time": max(found.by_time, key=lambda row: row[1])[:2],
-                "rank_p": found.ranks.p_value,
-                "markov_bound": found.markov_bound,
-                "sampled_accuracy": found.sampled_accuracy,
-                "second_moment_bound": found.second_moment_bound,
+                "accuracy": result.accuracy,
+                "error": result.at_stop.error,
+                "by_chance": result.at_stop.by_chance,
+                "brier": result.at_stop.brier,
+                "worst_in_time": max(result.by_time, key=lambda row: row[1])[:2],
+                "rank_p": result.ranks.p_value,
+                "markov_bound": result.markov_bound,
+                "sampled_accuracy": result.sampled_accuracy,
+                "second_moment_bound": result.second_moment_bound,
                 "bolder_error": wrong.at_stop.error,
             }
         )
@@ -155,21 +155,35 @@ def confidence() -> dict[str, Any]:
 def _bolder(agent: BeliefAgent) -> BeliefAgent:
     plain = agent.platt
 
-    def bold(context: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        slope, intercept = plain(context) if plain else (torch.ones(len(context)), torch.zeros(len(context)))
-        return 2 * slope, 2 * intercept
+    def bold(context: torch.Tensor) -> ShownBy:
+        ones = torch.ones(len(context))
+        slope, intercept, most = plain(context) if plain else (ones, 0 * ones, ones)
+        return 2 * slope, 2 * intercept, most
 
     return replace(agent, platt=bold)
 
 
+VERIFY = (0, 1, 2, 3)
+ALARM_TASKS = 200
+WATCHED = {"binary-search-6d": (0.2, 0.05), "gp-max-1d": (0.2, 0.1), "best-arm-5d": (0.01, 0.01)}
+"""Models whose alarm is measured, with epsilon and noise."""
+
+
+def alarm_rows(name: str, verify: int) -> list[dict[str, Any]]:
+    """A model's alarm in every named world, with some redundant queries before a stop."""
+    (epsilon, noise), model = WATCHED[name], cicpe.load(name)
+    agent, tasks = model.agent(epsilon, 0.1, "each"), model.tasks({"noise": noise})
+    longer = None if verify else model.unstopped(epsilon)
+    found = alarm_study(agent, longer, tasks, epsilon, 0.1, ALARM_TASKS, SEED, verify)
+    return [{"model": name, "epsilon": epsilon, "noise": noise, **row._asdict()} for row in found]
+
+
 def alarm() -> dict[str, Any]:
+    """The alarm of every watched model, without and with redundant queries."""
     rows = []
-    for name, epsilon, noise in (("binary-search-6d", 0.2, 0.05), ("gp-max-1d", 0.2, 0.1), ("best-arm-5d", 0.01, 0.01)):
-        model = cicpe.load(name)
-        for row in alarm_study(
-            model.agent(epsilon, 0.1), model.unstopped(epsilon), model.tasks({"noise": noise}), epsilon, 0.1, 1000, SEED
-        ):
-            rows.append({"model": name, "epsilon": epsilon, "noise": noise, **row._asdict()})
+    for name in WATCHED:
+        for verify in VERIFY:
+            rows += alarm_rows(name, verify)
             print(json.dumps(rows[-1]), flush=True)
     return {"rows": rows}
 
@@ -183,10 +197,10 @@ def rules() -> dict[str, Any]:
         for stop in ("confidence", "bellman" if label == "value" else "shaped"):
             for epsilon, noise in ((0.2, 0.05), (0.1, 0.05)):
                 try:
-                    found = cicpe.evaluate(
+                    result = cicpe.evaluate(
                         model, epsilon=epsilon, delta=0.1, noise=noise, stop=stop, episodes=TASKS, seed=SEED
                     )
-                    measured = {"accuracy": found.accuracy, "mean_queries": found.mean_queries}
+                    measured = {"accuracy": result.accuracy, "mean_queries": result.mean_queries}
                 except cicpe.InvalidInput as error:
                     measured = {"refused": str(error)}
                 rows.append({"critic": label, "stop": stop, "epsilon": epsilon, "noise": noise, **measured})
@@ -197,15 +211,51 @@ def rules() -> dict[str, Any]:
 PARTS = {"pairs": pairs, "certificates": certificates, "confidence": confidence, "alarm": alarm, "rules": rules}
 
 
-def page(found: dict[str, Any]) -> str:
+def alarm_lines(rows: list[dict[str, Any]]) -> list[str]:
+    """The section about the alarm and what redundant queries buy."""
+    lines = [
+        "",
+        "## The alarm, and redundant queries before a stop",
+        "",
+        f"{rows[0]['episodes']} tasks per world, the stop rule *each*, delta 0.1. *held*: of the episodes that failed, the share that ended "
+        "with `in_prior: no`, which holds the stop of a session; of the prior, where nothing is off, the share of all episodes (false "
+        "alarms: 1 % is allowed). K is the number of redundant queries before a stop (`--verify K`). *at the horizon*: `doubtful` or `no` "
+        "had every episode gone on. A star: accuracy below 1 - 2 delta.",
+        "",
+        "| model | world | accuracy | queries | "
+        + " | ".join(f"held, K = {k}" for k in VERIFY)
+        + " | queries, K = 3 | at the horizon |",
+        "|---" * (6 + len(VERIFY)) + "|",
+    ]
+    for first in (row for row in rows if row["verify"] == 0):
+        same = {row["verify"]: row for row in rows if (row["model"], row["world"]) == (first["model"], first["world"])}
+        prior = first["world"] == "the prior"
+        held = [same[k]["no"] if prior else same[k]["wrong_held"] for k in VERIFY]
+        cells = " | ".join(
+            "none failed" if share is None else f"{share:.1%}" if prior else f"{share:.0%}" for share in held
+        )
+        lines.append(
+            f"| {first['model']} | {first['world']} | {first['accuracy']:.3f}{' *' if first['misleads'] else ''} | "
+            f"{first['mean_queries']:.1f} | {cells} | {same[3]['mean_queries']:.1f} | {first['doubtful_at_horizon']:.0%} |"
+        )
+    return [
+        *lines,
+        "",
+        "Without redundant queries an agent leaves little to check it against: it stops after about as many observations as there are "
+        "unknowns, and only a redundant one can contradict the others. A change of sign cannot be seen where the prior is symmetric under "
+        "it (gp-max, best-arm): there every stop says so.",
+    ]
+
+
+def page(results: dict[str, Any]) -> str:
     lines = [
         "# Trust: what was measured",
         "",
         f"Written by `python scripts/trust.py` on {time.strftime('%Y-%m-%d')} (seed {SEED}). What it means is in "
         "[docs/guarantees.md](../guarantees.md).",
     ]
-    if "pairs" in found:
-        part = found["pairs"]
+    if "pairs" in results:
+        part = results["pairs"]
         lines += [
             "",
             "## Any (epsilon, delta)",
@@ -224,8 +274,8 @@ def page(found: dict[str, Any]) -> str:
                 f"| {row['epsilon']} | {row['delta']} | {row['accuracy']:.3f} ({low:.3f}-{high:.3f}) | {ok} | "
                 f"{row['mean_queries']:.2f} | {row['exact_accuracy']:.3f} | {row['exact_queries']:.2f} |"
             )
-    if "certificates" in found:
-        part = found["certificates"]
+    if "certificates" in results:
+        part = results["certificates"]
         lines += [
             "",
             "## Certificates",
@@ -244,7 +294,7 @@ def page(found: dict[str, Any]) -> str:
                 f"{row['lowered_accuracy']:.3f} | {row['refused_of_100']} | {row['at_the_edge_accuracy']:.3f} | "
                 f"{row['certified_of_20_at_the_edge']} |"
             )
-    if "confidence" in found:
+    if "confidence" in results:
         lines += [
             "",
             "## Confidence and posterior",
@@ -258,7 +308,7 @@ def page(found: dict[str, Any]) -> str:
             "| model (epsilon, noise) | tasks | accuracy | error | by chance | said boldly | Brier | worst in time | rank p | Markov bound | sampled answers | second-moment bound |",
             "|---|---|---|---|---|---|---|---|---|---|---|---|",
         ]
-        for row in found["confidence"]["rows"]:
+        for row in results["confidence"]["rows"]:
             second = row["second_moment_bound"]
             t, worst = row["worst_in_time"]
             lines.append(
@@ -267,33 +317,10 @@ def page(found: dict[str, Any]) -> str:
                 f"{row['rank_p']:.2g} | {row['markov_bound']:.3f} | {row['sampled_accuracy']:.3f} | "
                 f"{'-' if second is None else f'{max(second, 0):.3f}'} |"
             )
-    if "alarm" in found:
-        lines += [
-            "",
-            "## The alarm",
-            "",
-            "1,000 tasks a world. *no*: share that ends with `in_prior: no` (under the prior: false alarms). *wrong, "
-            "flagged*: of the episodes that failed, the share that ended `doubtful` or `no`. *at the horizon*: `doubtful` or "
-            "`no` had every episode gone on. A star: accuracy below 1 - 2 delta, where 90 % of the wrong should be flagged.",
-            "",
-            "| model | world | accuracy | no | wrong, flagged | at the horizon |",
-            "|---|---|---|---|---|---|",
-        ]
-        for row in found["alarm"]["rows"]:
-            flagged = "-" if row["wrong_flagged"] is None else f"{row['wrong_flagged']:.0%}"
-            lines.append(
-                f"| {row['model']} | {row['world']} | {row['accuracy']:.3f}{' *' if row['misleads'] else ''} | "
-                f"{row['no']:.1%} | {flagged} | {row['doubtful_at_horizon']:.0%} |"
-            )
-        lines += [
-            "",
-            "It falls short of 90 % in most starred worlds. An agent that needs few queries leaves little to check them "
-            "against: it stops after about as many observations as there are unknowns, and only a redundant observation can "
-            "contradict the others. At the horizon the same alarm sees most shifts. A change of sign cannot be seen where "
-            "the prior is symmetric under it (gp-max, best-arm).",
-        ]
-    if "rules" in found:
-        part = found["rules"]
+    if "alarm" in results:
+        lines += alarm_lines(results["alarm"]["rows"])
+    if "rules" in results:
+        part = results["rules"]
         lines += [
             "",
             "## Three stop rules",
@@ -313,14 +340,14 @@ def page(found: dict[str, Any]) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("parts", nargs="*", choices=[*PARTS, []])
-    given = parser.parse_args()
+    arguments = parser.parse_args()
     torch.set_num_threads(1)
     file = OUT / "trust.json"
-    found = json.loads(file.read_text()) if file.exists() else {}
-    for name in given.parts or PARTS:
-        found[name] = PARTS[name]()
-        file.write_text(json.dumps(found, indent=1) + "\n")
-        (OUT / "trust.md").write_text(page(found))
+    results = json.loads(file.read_text()) if file.exists() else {}
+    for name in arguments.parts or PARTS:
+        results[name] = PARTS[name]()
+        file.write_text(json.dumps(results, indent=1) + "\n")
+        (OUT / "trust.md").write_text(page(results))
 
 
 if __name__ == "__main__":

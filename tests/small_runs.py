@@ -11,6 +11,7 @@ from cicpe.model import Model
 from cicpe.problems import Problem
 from cicpe.problems.binary_search import BinarySearch
 from cicpe.spaces import Box
+from cicpe.training.base import AnyTrainer, Losses
 
 TINY: dict[str, Any] = {"first_batch": 12, "batch": 16, "horizon": 5, "query_spreads": (0.5,)}
 UPDATES = 40
@@ -48,3 +49,26 @@ def train_with_checkpoints(folder: Path, **options: Any) -> Model:
         "settings": TINY,
     }
     return cicpe.train(BinarySearch(dim=1), **(defaults | options))
+
+
+def curve(trainer: AnyTrainer) -> list[tuple[float, ...]]:
+    """The losses and the cost after every iteration of a run, for golden curves."""
+    rows = []
+    while trainer.progress < 1:
+        trainer.iterate()
+        rows.append((*trainer.last_losses, trainer.at.cost))
+    return rows
+
+
+def train_until_losses_fall(recipe: str, settings: dict[str, Any]) -> Model:
+    """A run on ``Seen`` whose losses of inference and stopping have to fall by a tenth, and stay finite."""
+    seen: list[Losses] = []
+    callback = cicpe.TrainingCallback(on_iteration=lambda trainer: seen.append(trainer.last_losses))
+    options: dict[str, Any] = {"epsilon": (0.3, 0.5), "calibration_episodes": 256}
+    model = cicpe.train(Seen(), recipe=recipe, updates=240, settings=settings, callback=callback, **options)
+    part = len(seen) // 5
+    for name in ("inference", "stop"):
+        early, late = (sum(getattr(losses, name) for losses in some) / part for some in (seen[:part], seen[-part:]))
+        assert late < early - 0.1 * abs(early), name
+    assert all(torch.tensor(losses).isfinite().all() for losses in seen)
+    return model

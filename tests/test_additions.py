@@ -25,12 +25,10 @@ from cicpe.beliefs.base import (
     StopView,
     TaskShape,
 )
-from cicpe.beliefs.network.memories.base import Dims, Memory, MemoryFeatures
-from cicpe.beliefs.network.network import Network, NetworkConfig
-from cicpe.beliefs.network.scaling import Scaling
+from cicpe.beliefs.network.memories.base import Dims, Memory, MemoryConfig, MemoryFeatures
+from cicpe.beliefs.network.memories.registry import MEMORIES, register_memory
 from cicpe.beliefs.predictors import Prediction
 from cicpe.beliefs.registry import KINDS, register
-from cicpe.config import Config
 from cicpe.spaces import Box, Space
 from cicpe.testing import check_agent, check_memory
 from stopping import NEVER, stopping_at
@@ -242,20 +240,34 @@ class SumMemory(Memory):
 
 
 @final
-class SumConfig(Config):
+class SumConfig(MemoryConfig):
     kind: Literal["sum"] = "sum"
 
     def build(self, dims: Dims) -> SumMemory:
         return SumMemory(dims)
 
 
-def test_a_memory_conforms_and_makes_an_agent() -> None:
-    from cicpe.beliefs.network.belief import NetworkBelief
-    from cicpe.beliefs.network.query_rules import make_actor
+@pytest.fixture
+def sum_memory() -> Iterator[None]:
+    register_memory(SumConfig)
+    yield
+    del MEMORIES["sum"]
 
+
+@pytest.mark.usefixtures("sum_memory")
+def test_a_memory_is_chosen_by_a_setting_trained_saved_and_loaded(tmp_path: Path) -> None:
     dims = Dims(1, 1, 0, 1)
     check_memory(SumMemory(dims), dims)
-    config = NetworkConfig.model_construct(**{**dict(NetworkConfig()), "memory": SumConfig()})
-    network = Network(config, Scaling(1, 0), dims, LINE, LINE).eval().requires_grad_(False)
-    belief = NetworkBelief(network, make_actor("ts", LINE, LINE), 5)
-    check_agent(stopping_at(belief, NEVER, 0.1), Weighing())
+    settings = {"network": {"memory": {"kind": "sum"}}, "first_batch": 16, "batch": 16, "horizon": 5}
+    problem = Weighing()
+    model = cicpe.train(problem, recipe="fast", updates=4, calibration_episodes=100, settings=settings)
+    assert model.description.training.describe() == "memory `sum`"
+    again = cicpe.load(model.save(tmp_path / "model"), problem=problem)
+    assert again.description.training == model.description.training
+    check_agent(stopping_at(again.belief, NEVER, 0.1), problem)
+
+
+def test_an_unknown_memory_is_refused_with_those_that_there_are() -> None:
+    settings = {"network": {"memory": {"kind": "sum"}}}
+    with pytest.raises(cicpe.InvalidInput, match=r"one of gru, lstm, attention, delta, axis, regression"):
+        cicpe.train(Weighing(), recipe="fast", updates=4, settings=settings)

@@ -23,23 +23,19 @@ def called(tree: ast.AST) -> set[str]:
     }
 
 
+PROPOSING = {"propose", "assess", "look"}
+"""Methods that propose a query, by their names now and before the redesign."""
+
+
 def loops_that_play(path: Path, root: Path = ROOT) -> list[str]:
     """Functions with a loop in which queries are both proposed and observed: an episode, played by hand."""
-    found = []
+    loops = []
     for function in functions(ast.parse(path.read_text(encoding="utf-8"))):
         for loop in ast.walk(function):
-            if (
-                isinstance(loop, ast.For | ast.While)
-                and called(loop) >= {"observe"}
-                and called(loop)
-                & {
-                    "propose",
-                    "assess",
-                }
-            ):
-                found.append(f"{path.relative_to(root)}:{function.name}")
+            if isinstance(loop, ast.For | ast.While) and "observe" in called(loop) and called(loop) & PROPOSING:
+                loops.append(f"{path.relative_to(root)}:{function.name}")
                 break
-    return found
+    return loops
 
 
 def test_episodes_are_played_in_one_function() -> None:
@@ -53,7 +49,8 @@ def test_a_second_player_would_be_found(tmp_path: Path) -> None:
     file = tmp_path / "second.py"
     file.write_text(
         "def run(agent, tasks):\n    state = agent.begin(0)\n    for t in range(9):\n"
-        "        said = agent.propose(state, 0)\n        state = agent.observe(state, said.query, tasks.observe(1))\n"
+        "        proposal = agent.propose(state, 0)\n"
+        "        state = agent.observe(state, proposal.query, tasks.observe(1))\n"
     )
     assert loops_that_play(file, tmp_path) == ["second.py:run"]
 
@@ -69,13 +66,13 @@ KINDS = {"NetworkBelief", "ParticleBelief", "FunctionBelief"} | {
 
 def kinds_asked_for(path: Path) -> list[str]:
     """Where an ``isinstance`` asks which kind of belief something is."""
-    found = []
+    places = []
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "isinstance":
             names = {part.id for part in ast.walk(node.args[1]) if isinstance(part, ast.Name)}
             if names & KINDS:
-                found.append(f"{path.relative_to(ROOT)}:{node.lineno}")
-    return found
+                places.append(f"{path.relative_to(ROOT)}:{node.lineno}")
+    return places
 
 
 def test_nobody_asks_a_belief_for_its_kind() -> None:

@@ -1,6 +1,7 @@
 """Which kind of belief goes on: by held-out queries, not by appearances."""
 
 import json
+import time
 from pathlib import Path
 from typing import Any
 
@@ -102,3 +103,27 @@ def test_no_table_no_choice(tmp_path: Path) -> None:
     assert chosen_before(tmp_path) is None
     (tmp_path / TABLE).write_text("not JSON")
     assert chosen_before(tmp_path) is None
+
+
+def test_an_interrupted_race_keeps_the_best_so_far(tmp_path: Path) -> None:
+    lines: list[str] = []
+
+    def interrupt(stage: str, share: float) -> None:
+        if stage == "trying fast":
+            raise KeyboardInterrupt
+
+    callback = TrainingCallback(on_choice=lines.extend, on_stage=interrupt)
+    began = time.perf_counter()
+    model = cicpe.train(Slope(), minutes=1.0, out=tmp_path / "run", callback=callback)
+    assert model.description.recipe == "answers"
+    assert any("interrupted" in line for line in lines)
+    assert (tmp_path / "run" / "config.json").exists()
+    assert time.perf_counter() - began < 45, "what was left of the minute was not waited for"
+
+
+def test_an_interrupt_before_anything_is_fitted_leaves() -> None:
+    def interrupt(stage: str, share: float) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        cicpe.train(Slope(), minutes=0.1, callback=TrainingCallback(on_stage=interrupt))

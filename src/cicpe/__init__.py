@@ -20,22 +20,27 @@ if TYPE_CHECKING:
     from cicpe.model import Model, load
     from cicpe.parallel import Executor
     from cicpe.problems import Problem, make_problem
+    from cicpe.problems.observations import Category, Count, Number, YesNo
     from cicpe.problems.per_task import PerTaskProblem
     from cicpe.spaces import Box, Interval, Sphere
     from cicpe.training.callbacks import TrainingCallback
 
 _PLACES = {
     "Box": "cicpe.spaces",
+    "Category": "cicpe.problems.observations",
     "Certificate": "cicpe.certification.certificate",
     "CicpeError": "cicpe.errors",
+    "Count": "cicpe.problems.observations",
     "Executor": "cicpe.parallel",
     "Interval": "cicpe.spaces",
     "InvalidInput": "cicpe.errors",
     "Model": "cicpe.model",
+    "Number": "cicpe.problems.observations",
     "PerTaskProblem": "cicpe.problems.per_task",
     "Problem": "cicpe.problems",
     "Sphere": "cicpe.spaces",
     "TrainingCallback": "cicpe.training.callbacks",
+    "YesNo": "cicpe.problems.observations",
     "certify": "cicpe.certification.certify",
     "evaluate": "cicpe.api",
     "fit_alarm": "cicpe.api",
@@ -47,16 +52,20 @@ _PLACES = {
 
 __all__ = [
     "Box",
+    "Category",
     "Certificate",
     "CicpeError",
+    "Count",
     "Executor",
     "Interval",
     "InvalidInput",
     "Model",
+    "Number",
     "PerTaskProblem",
     "Problem",
     "Sphere",
     "TrainingCallback",
+    "YesNo",
     "__version__",
     "certify",
     "evaluate",

@@ -1,5 +1,6 @@
 """The library in a few functions: train, evaluate, recalibrate, fit an alarm."""
 
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -11,6 +12,7 @@ from pydantic import BaseModel, ValidationError
 
 from cicpe.beliefs.base import Belief, BeliefConfig, FitRequest, FittedBelief
 from cicpe.beliefs.budget import CALIBRATION_SHARE, Budget
+from cicpe.calibration.alarm_fit import AlarmSizes, affordable_sizes
 from cicpe.calibration.alarm_fit import fit_alarm as fit_alarm_to
 from cicpe.calibration.thresholds import FINE, SHORT_PILOT_EPISODES, CalibrationRequest, calibrate, pilot
 from cicpe.certification.certificate import LEDGER, append_certificate
@@ -20,10 +22,14 @@ from cicpe.evaluation.evaluate import Evaluation, evaluate_agent
 from cicpe.model import Description, Model
 from cicpe.parallel import HERE, Executor
 from cicpe.problems import Problem, TaskBatch, make_problem, spec_of
+from cicpe.problems.structure import observation_kinds
 from cicpe.race import Race, chosen_before
 from cicpe.streams import seed_for, stream
 from cicpe.training.callbacks import TrainingCallback
 from cicpe.training.recipes import candidates, choose
+
+ALARM_SHARE = 0.3
+"""Share of the time for calibration that the alarm is given."""
 
 
 def train(
@@ -68,7 +74,7 @@ def train(
         settings: Fields of the configuration to override; what is inside a part is given inside a part:
             ``{"network": {"critic": {"hidden": 32}}}``.
         callback: Follows the run.
-        executor: Where held-out episodes are played, for calibration and certificates; training itself is here.
+        executor: Where held-out episodes are played, for calibration, certificates and the alarm; it trains here.
 
     Returns:
         The trained and calibrated model, which is also in ``out``.
@@ -106,6 +112,8 @@ def train(
         )
         winner, fitted = race.run(candidates(problem))
         run = _Run(problem, fitted.config, winner.recipe, seed, calibration_episodes, executor)
+        if race.interrupted:
+            began = -math.inf  # only the share that calibration always has
         return _calibrated(run, fitted, minutes, began, callback, folder)
     choice = choose(recipe, problem, actor)
     config = _configured(choice.config, wanted, settings)
@@ -135,15 +143,50 @@ def _calibrated(
     callback: TrainingCallback,
     folder: Path | None,
 ) -> Model:
-    """The model of a finished fit, calibrated in what is left of the budget, and saved."""
+    """The model of a finished fit, calibrated and given an alarm in what is left of the budget, and saved."""
     callback.on_calibration(0.0)
-    seconds = None
+    seconds, for_alarm = None, None
     if minutes is not None:
-        seconds = max(60 * minutes - (time.perf_counter() - began), 60 * minutes * CALIBRATION_SHARE)
+        left = max(60 * minutes - (time.perf_counter() - began), 60 * minutes * CALIBRATION_SHARE)
+        seconds, for_alarm = (1 - ALARM_SHARE) * left, ALARM_SHARE * left
     model = run.model(fitted, run.calibration_episodes, seconds, callback.on_calibration)
+    if folder is not None:
+        model.save(folder)  # whatever becomes of the alarm
+    callback.on_stage("fitting the alarm, which says whether a campaign looks like the prior", 0.0)
+    model, words = _alarmed(model, for_alarm, run)
+    callback.on_stage(words, 0.0)
     if folder is not None:
         model.save(folder)
     return model
+
+
+def _alarmed(model: Model, seconds: float | None, run: "_Run") -> tuple[Model, str]:
+    """The model with an alarm of the size that its time allows, and in words what came of it.
+
+    A budget in updates has no time: the alarm then has as large a share of its usual size as the calibration has.
+    """
+    began, plan, seed = time.perf_counter(), model.description.training.calibration, model.description.seed
+    full = AlarmSizes(episodes=plan.alarm_episodes, ranked=plan.alarm_ranked, knots=plan.alarm_knots)
+    sizes: AlarmSizes | None = full.scaled(min(1.0, run.calibration_episodes / plan.max_episodes))
+    if seconds is not None:
+        sizes = affordable_sizes(
+            model.belief,
+            model.problem,
+            query_spread=model.calibration.query_spread,
+            epsilon=model.calibration.epsilons[0],
+            sizes=full,
+            seconds=seconds,
+            seed=seed,
+        )
+    if sizes is None:
+        return model, "no alarm: the time left was too short for the smallest one (cicpe alarm MODEL --save fits it)"
+    model = fit_alarm(model, seed=seed, sizes=sizes, executor=run.executor)
+    spent = (time.perf_counter() - began) / 60
+    model = replace(
+        model, description=model.description.model_copy(update={"minutes": model.description.minutes + spent})
+    )
+    small = "" if sizes == full else f", fewer than the usual {full.episodes} and {full.ranked}: the time was short"
+    return model, f"alarm fitted on {sizes.episodes} episodes of the prior, ranked among {sizes.ranked}{small}"
 
 
 @final
@@ -190,6 +233,7 @@ class _Run:
             query_space=problem.query_space.to_json(),
             answer_space=problem.answer_space.to_json(),
             observation_dim=problem.observation_dim,
+            observations=tuple(observation_kinds(problem, seed_for(self.seed, "context", "observations")).to_json()),
             context_names=tuple(problem.context_names),
             default_context=problem.default_context(),
             context_low=tuple(context.amin(dim=0).tolist()),
@@ -329,9 +373,10 @@ def fit_alarm(
     seed: int = 2,
     episodes: int | None = None,
     ranked: int | None = None,
+    sizes: AlarmSizes | None = None,
     executor: Executor = HERE,
 ) -> Model:
-    """The same model with an alarm: it will say whether a history looks like the prior's.
+    """The same model with an alarm: it will say whether a history looks like the prior's. Training fits one itself.
 
     Args:
         model: What to watch. Networks take about a minute, and stay as they are; slower beliefs are ranked on fewer
@@ -339,20 +384,22 @@ def fit_alarm(
         seed: Seeds the episodes.
         episodes: Episodes of the prior by which it knows what is odd; as many as suit the belief where not given.
         ranked: Episodes of the prior among which a history is ranked, likewise.
+        sizes: All sizes at once, in the place of these two.
         executor: Where the episodes of both are played; the alarm does not depend on it.
 
     Returns:
         The model with its alarm.
     """
     plan = model.description.training.calibration
+    usual = AlarmSizes(
+        episodes=episodes or plan.alarm_episodes, ranked=ranked or plan.alarm_ranked, knots=plan.alarm_knots
+    )
     alarm = fit_alarm_to(
         model.belief,
         model.problem,
         query_spread=model.calibration.query_spread,
         epsilon=model.calibration.epsilons[0],
-        episodes=episodes or plan.alarm_episodes,
-        ranked=ranked or plan.alarm_ranked,
-        n_context_knots=plan.alarm_knots,
+        sizes=sizes or usual,
         seed=seed,
         executor=executor,
     )

@@ -1,15 +1,44 @@
 """The base of every configuration, and checks that several of them share."""
 
+import importlib
+from collections.abc import Mapping
+from typing import TypeVar
+
 from pydantic import BaseModel, ConfigDict
+
+from cicpe.errors import InvalidInput
 
 
 class Config(BaseModel):
     """Base of every configuration: immutable, with unknown fields and numbers that JSON cannot say refused."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True, allow_inf_nan=False)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, defer_build=True)
 
 
 def check_range(name: str, values: tuple[float, float]) -> None:
     """Refuses a range that is not one of positive numbers, the smaller first."""
     if not 0 < values[0] <= values[1]:
         raise ValueError(f"{name} must be two numbers with 0 < low <= high; got {values}")
+
+
+ConfigT = TypeVar("ConfigT", bound=Config)
+
+
+def class_of_kind(kinds: Mapping[str, str | type[ConfigT]], kind: str) -> type[ConfigT]:
+    """The configuration of a kind, from a registry.
+
+    Args:
+        kinds: Kind -> its configuration, or where that is: ``module:Class``.
+        kind: One of them.
+
+    Returns:
+        The class, imported if it was not yet.
+    """
+    place = kinds.get(kind)
+    if place is None:
+        raise InvalidInput("kind", kind, f"one of {', '.join(kinds)}")
+    if isinstance(place, str):
+        module, _, name = place.partition(":")
+        loaded: type[ConfigT] = getattr(importlib.import_module(module), name)
+        return loaded
+    return place

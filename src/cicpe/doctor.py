@@ -12,7 +12,6 @@ import torch
 from torch import Generator, Tensor
 
 from cicpe.beliefs.answers.heads import (
-    MOST_CATEGORIES,
     BinaryHead,
     CategoricalHead,
     Head,
@@ -21,7 +20,8 @@ from cicpe.beliefs.answers.heads import (
 )
 from cicpe.beliefs.answers.hidden import MOST_NUMBERS, Nuisance, flat_numbers
 from cicpe.problems import Problem, TaskBatch
-from cicpe.problems.structure import seconds_per_observation
+from cicpe.problems.observations import MOST_CATEGORIES
+from cicpe.problems.structure import declared_kinds, seconds_per_observation
 from cicpe.statistics import log_grid
 from cicpe.streams import stream
 
@@ -84,7 +84,7 @@ def diagnose_problem(problem: Problem, epsilon: tuple[float, float] | None = Non
     n_queries = QUERIES if seconds < SLOW else 8
     few = tasks if seconds < SLOW else tasks.select(torch.arange(64))
     bits, best, observed = _most_informative(few, n_queries, rng)
-    heads = choose_heads(observed)
+    heads = choose_heads(observed, declared=declared_kinds(problem, observed.shape[-1]))
     nuisance, numbers = Nuisance.find(problem, TASKS, rng), flat_numbers(tasks.task)
     bounds = tuple(_bound(tasks, value, bits) for value in log_grid(*(epsilon or problem.default_epsilon), 3))
     diagnosis = FamilyPortrait(

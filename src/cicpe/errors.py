@@ -73,6 +73,17 @@ class InvalidInput(CicpeError, ValueError):
         return type(self), (self.field, self.value, self.allowed)
 
 
+class Implausible(InvalidInput):
+    """A value that is possible, but so unlikely that its sender has to confirm it."""
+
+    def __init__(self, field: str, value: object, allowed: str) -> None:
+        super().__init__(field, value, allowed)
+        self.args = (
+            f"{refusal(field, value, allowed)}. A slip, or another unit? If it is right, confirm it "
+            "(--yes on the command line, confirm=True in Python)",
+        )
+
+
 class UnknownProblem(InvalidInput):
     """A model's problem is a program of someone's own, and nobody has said where it is."""
 

@@ -21,8 +21,8 @@ class LearnsFromPlates(ABC):
         self, state: Any, query: Float[Tensor, "batch q query"], observation: Float[Tensor, "batch q observation"]
     ) -> Any:
         """The state after the observations of a plate."""
-        for one_query, one_observation in zip(query.unbind(dim=1), observation.unbind(dim=1), strict=True):
-            state = self.update(state, one_query, one_observation)
+        for single_query, its_observation in zip(query.unbind(dim=1), observation.unbind(dim=1), strict=True):
+            state = self.update(state, single_query, its_observation)
         return state
 
     @abstractmethod
@@ -44,7 +44,7 @@ def observe_plate(
     tasks: AnswersQueries, query: Float[Tensor, "batch q query"], rng: Generator
 ) -> Float[Tensor, "batch q observation"]:
     """What the tasks answer to a plate, one query after the other."""
-    return torch.stack([tasks.observe(one, rng) for one in query.unbind(dim=1)], dim=1)
+    return torch.stack([tasks.observe(single, rng) for single in query.unbind(dim=1)], dim=1)
 
 
 def only_query(plate: Float[Tensor, "batch q dim"]) -> Float[Tensor, "batch dim"]:

@@ -110,6 +110,8 @@ class Race:
     began: float
     seed: int
     """Seeds the held-out tasks."""
+    interrupted: bool = False
+    """Whether the user has ended it, once something was fitted: what there is goes to calibration at once."""
 
     @property
     def seconds(self) -> float:
@@ -135,8 +137,14 @@ class Race:
         for choice in choices:
             if fitted and time.perf_counter() - self.began > MOST * self.seconds:
                 break
-            self.callback.on_stage(f"trying {choice.recipe}", 0.0)
-            score, belief = self._tried(choice)
+            try:
+                self.callback.on_stage(f"trying {choice.recipe}", 0.0)
+                score, belief = self._tried(choice)
+            except KeyboardInterrupt:
+                if not fitted:
+                    raise
+                self._interrupt()
+                break
             scores.append(score)
             self.callback.on_choice((score.line,))
             if belief is not None:
@@ -197,9 +205,17 @@ class Race:
 
     def _longer(self, fitted: FittedBelief) -> FittedBelief:
         """The fit, gone on with where its kind can."""
-        if fitted.longer is None or self.left <= 0:
+        if self.interrupted or fitted.longer is None or self.left <= 0:
             return fitted
-        return fitted.longer(Budget(minutes=max(self.left, 1.0) / 60))
+        try:
+            return fitted.longer(Budget(minutes=max(self.left, 1.0) / 60))
+        except KeyboardInterrupt:
+            self._interrupt()
+            return fitted
+
+    def _interrupt(self) -> None:
+        self.interrupted = True
+        self.callback.on_choice(("interrupted: the best so far is calibrated; interrupt again to leave with nothing",))
 
     def _written(self, scores: Sequence[Score], winner: str) -> None:
         """Leaves the table in the run's folder, so that a resumed run goes on with the same kind."""

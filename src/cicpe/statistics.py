@@ -98,6 +98,23 @@ def systematic(weight_BN: Float[Tensor, "batch point"], n: int, offset: float) -
     return torch.searchsorted(cumulative, comb).clamp_max(weight_BN.shape[-1] - 1)
 
 
+def weighted_std(
+    weight_BN: Float[Tensor, "batch point"], value_BNX: Float[Tensor, "batch point value"]
+) -> Float[Tensor, "batch value"]:
+    """The standard deviation of weighted points, by coordinate.
+
+    Args:
+        weight_BN: The weight of each point; they sum to 1.
+        value_BNX: The points.
+
+    Returns:
+        In single precision, however exact the weights are.
+    """
+    weight_BN1 = weight_BN[..., None].float()
+    mean = (weight_BN1 * value_BNX).sum(dim=1, keepdim=True)
+    return (weight_BN1 * (value_BNX - mean).square()).sum(dim=1).clamp_min(0).sqrt()
+
+
 def effective_size(log_weight_BN: Float[Tensor, "*batch point"]) -> Float[Tensor, "*batch"]:
     """(sum w)^2 / sum w^2, between 1 and the number of points."""
     weight_BN = torch.exp(log_weight_BN.double() - log_weight_BN.amax(dim=-1, keepdim=True))

@@ -58,11 +58,11 @@ def _joined(*leaves: Leaf) -> Leaf:
 
 def leaves(tree: object) -> list[Leaf]:
     """Every leaf, in order."""
-    found: list[Leaf] = []
+    collected: list[Leaf] = []
 
     def keep(leaf: Leaf) -> Leaf:
-        found.append(leaf)
+        collected.append(leaf)
         return leaf  # the tree is rebuilt on the way, and a user's dataclass may check its own fields
 
     map_leaves(keep, tree)
-    return found
+    return collected

@@ -30,15 +30,7 @@ from cicpe.problems.shifted import Drift, HeavyTails, Moving, Noisier, Outside, 
 @pytest.fixture(scope="module")
 def model() -> Model:
     """A model of the zoo with an alarm that was fitted in a second or two."""
-    with pytest.MonkeyPatch.context() as patch:
-        for name, value in {
-            "HEAD_EPISODES": 512,
-            "HEAD_UPDATES": 120,
-            "DETECTOR_EPISODES": 768,
-            "DETECTOR_UPDATES": 60,
-        }.items():
-            patch.setattr(alarm_fit, name, value)
-        return cicpe.fit_alarm(cicpe.load("best-arm-5d"), episodes=1024, ranked=499)
+    return cicpe.fit_alarm(cicpe.load("best-arm-5d"), sizes=alarm_fit.AlarmSizes(512, 120, 768, 60, 1024, 499))
 
 
 def p_values(model: Model, problem: Problem, episodes: int = 500, seed: int = 11) -> Tensor:
@@ -284,8 +276,8 @@ def test_particles_foresee_by_themselves() -> None:
     belief = ParticleBelief(problem, 12, config)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        sizes = {"episodes": 128, "ranked": 199, "n_context_knots": 1}
-        alarm = alarm_fit.fit_alarm(belief, problem, query_spread=0.0, epsilon=0.2, **sizes)
+        sizes = alarm_fit.AlarmSizes(episodes=128, ranked=199, knots=1)
+        alarm = alarm_fit.fit_alarm(belief, problem, query_spread=0.0, epsilon=0.2, sizes=sizes)
         share = {}
         for name, world in {"prior": problem, "flipped": SignFlips(problem, 1.0)}.items():
             fit = alarm_fit.Fit(belief, world, 0.0, 0.2, 17)

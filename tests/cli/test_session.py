@@ -37,6 +37,31 @@ def truth(query: list[float]) -> list[str]:
     return ["1" if value < 0.25 else "-1" for value in query]
 
 
+def test_yes_and_no_are_understood_and_seven_is_not(session: Run) -> None:
+    refused = session("tell", *"777777")
+    assert refused.code == 2
+    assert "observation must be yes or no (1 or -1) in entry 1; got 7.0" in refused.err
+    assert session("tell", *["yes", "no"] * 3).code == 0
+    assert session("status", "--json").json["history"][0]["observation"] == [1, -1, 1, -1, 1, -1]
+
+
+def test_nonsense_is_asked_for_twice_and_held_until_it_is_released(run: Run) -> None:
+    new = ["session", "new", "gp-max-1d", "--epsilon", "0.2", "--delta", "0.1", "--noise", "0.05", "--verify", "1"]
+    assert run(*new, "--json").json["verify"] == 1
+    assert run("session", "verify", "0").code == 0
+    assert run("session", "tell", "-0.012").code == 0
+    doubted = run("session", "tell", "60.7")
+    assert doubted.code == 2
+    assert "--yes" in doubted.err
+    held = run("session", "tell", "60.7", "--yes", "--json").json
+    assert (held["held"], held["stopped"], held["reason"]["code"]) == (True, False, "held")
+    assert run("session", "ask").code == 0  # there is something to do
+    released = run("session", "release", "I have looked", "--json").json
+    assert (released["stopped"], released["released"]) == (True, True)
+    assert "released the stop: I have looked" in run("session", "log").out
+    assert run("session", "release").code == 2
+
+
 def test_a_whole_campaign(session: Run, home: Path) -> None:
     first = session("ask", "--json").json
     assert (first["campaign"], first["step"], first["stopped"]) == ("titan", 1, False)
@@ -232,7 +257,7 @@ def test_a_log_with_a_hole_is_refused(session: Run, home: Path) -> None:
     [
         (["tell", "1"], "observation must be"),
         (["tell", "1", "nan", "1", "1", "1", "1"], "observation"),
-        (["tell", "1", "-inf", "1", "1", "1", "1"], "finite numbers"),
+        (["tell", "1", "-inf", "1", "1", "1", "1"], "yes or no (1 or -1)"),
         (["tell", "1", "up", "1", "1", "1", "1"], "observation must be"),
         (["tell", "--jsn", "1"], "--jsn"),
         (["tell"], "VALUE"),

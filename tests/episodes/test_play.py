@@ -79,8 +79,8 @@ def test_observations_belong_to_the_episodes_that_go_on() -> None:
     steps = list(play(StopsAfter(horizon=3), echo([2.0, 0.0, 1.0, 9.0]), rng()))
     for step in steps[:-1]:
         assert step.observation is not None
-        numbers = step.rows[step.goes_on].float()
-        assert torch.equal(step.observation[:, 0, 0], numbers + step.proposal.query[step.goes_on, 0, 0])
+        numbers = step.rows[~step.ends].float()
+        assert torch.equal(step.observation[:, 0, 0], numbers + step.proposal.query[~step.ends, 0, 0])
     assert steps[-1].observation is None
 
 

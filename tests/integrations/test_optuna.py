@@ -13,14 +13,19 @@ from typing import Any
 
 import optuna
 import pytest
+import torch
 from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 from optuna.trial import TrialState
+from torch import Generator, Tensor
 
 import cicpe
 from cicpe import zoo
+from cicpe.agents.base import Agent, Proposal
 from cicpe.errors import InvalidInput
 from cicpe.integrations.optuna import CONFIDENCE, RESULT, CicpeSampler, Observations
 from cicpe.model.model import Model
+from cicpe.sessions.session import Session
+from cicpe.spaces import Box
 
 optuna.logging.set_verbosity(optuna.logging.ERROR)
 
@@ -201,6 +206,58 @@ def test_observations_that_are_no_merits_have_no_direction() -> None:
         wrong.optimize(above, n_trials=1)
     with pytest.raises(InvalidInput, match=r"value_range.*no merits"):
         CicpeSampler(load("binary-search-6d"), 0.2, 0.1, value_range=(0, 1))
+
+
+def test_a_value_that_the_model_does_not_know_is_refused() -> None:
+    """A hardness of 545 to a model that expects values near 1 does not end the study quietly."""
+    study = made(height_sampler("as-trained"), "maximize")
+    with pytest.raises(InvalidInput):
+        study.optimize(in_line(lambda x: 545.0), n_trials=1)
+    assert RESULT not in study.user_attrs
+
+
+def test_answers_of_yes_and_no_are_checked() -> None:
+    names = [f"x{i}" for i in range(6)]
+    ranges = dict.fromkeys(names, FloatDistribution(-1, 1))
+    sampler = CicpeSampler(load("binary-search-6d"), 0.2, 0.1, ranges, value_range="as-trained")
+    study = optuna.create_study(directions=["maximize"] * 6, sampler=sampler)
+    with pytest.raises(InvalidInput, match=r"value of trial 0 must be yes or no .* got 7"):
+        study.optimize(lambda trial: [7.0 for name in names if trial.suggest_float(name, -1, 1) <= 1], n_trials=1)
+
+
+class Alarmed(Agent):
+    """Stops at once, and its alarm is raised by whatever it sees."""
+
+    horizon = 9
+
+    def begin(self, context: Tensor) -> Any:
+        return torch.zeros(len(context), 1)
+
+    def propose(self, state: Any, rng: Generator) -> Proposal:
+        middle = torch.full_like(state, 0.5)
+        return Proposal(middle[:, None], state[:, 0] > 0, middle, torch.full((len(state),), 0.95), 0.1 * middle)
+
+    def update(self, state: Any, query: Tensor, observation: Tensor) -> Any:
+        return state + 1
+
+    def p_value(self, state: Any) -> Tensor | None:
+        return torch.full((len(state),), 0.001)
+
+
+@pytest.mark.parametrize("release", [False, True])
+def test_the_alarm_holds_a_study_unless_it_is_released(release: bool) -> None:
+    class AlarmedModel:
+        fingerprint = "alarmed"
+
+        def session(self, epsilon: float, delta: float, **options: Any) -> Session:
+            return Session(Alarmed(), Box([0.0], [1.0]), 1, [], epsilon, delta)
+
+    known = Observations(0.0, 1.0)
+    study = made(CicpeSampler(AlarmedModel(), 0.1, 0.1, value_range="as-trained", observations=known, release=release))
+    study.optimize(in_line(lambda x: 0.5), n_trials=3)
+    result = study.user_attrs[RESULT]
+    assert (result["held"], result["stopped"]) == (not release, release)
+    assert (len(study.trials), result["left_out"]) == (1 if release else 3, 0)
 
 
 def test_a_model_that_looks_for_the_smallest() -> None:

@@ -654,7 +654,7 @@ def test_options_that_cannot_be_saved_are_refused_before_training(level: Any, tm
         ("epsilon", {"epsilon": (0.2, 0.1)}),
         ("epsilon", {"epsilon": 0.0}),
         ("surprise", {"settings": {"surprise": 1}}),
-        ("network.memory.gru.hidden", {"settings": {"network": {"memory": {"kind": "gru", "hidden": "many"}}}}),
+        ("network.memory.hidden", {"settings": {"network": {"memory": {"kind": "gru", "hidden": "many"}}}}),
         ("memory", {"settings": {"network": {"memory": {"kind": "regression"}}}, "dim": 2}),
         ("returns", {"settings": {"returns": "one-step"}}),
         ("settings", {"settings": {"shaped": True, "actor": "search"}}),

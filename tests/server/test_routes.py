@@ -68,6 +68,49 @@ def fault(response: httpx.Response, code: int, field: str | None) -> dict[str, A
     return body
 
 
+# What can be told.
+
+
+def test_what_cannot_be_is_refused_and_words_are_understood(server: TestClient) -> None:
+    seven = fault(tell(server, {"observation": [7] * 6, "step": 1}), 422, "observation")
+    assert seven["allowed"] == "yes or no (1 or -1) in entry 1"
+    assert not seven["needs_confirmation"]
+    assert tell(server, {"observation": ["yes", "no", True, False, 1, -1], "step": 1}).status_code == 200
+    view = server.get("/api/campaigns/titan").json()
+    assert view["status"]["history"][0]["observation"] == [1, -1, 1, -1, 1, -1]
+    assert view["setting"]["observed"] == ["yes or no (1 or -1)"] * 6
+
+
+def test_what_is_not_plausible_has_to_be_confirmed_and_then_holds_the_stop(server: TestClient) -> None:
+    wish = NEW | {"name": "furnace", "model": "gp-max-1d", "context": {"noise": 0.05}}
+    assert server.post("/api/campaigns", json=wish).status_code == 201
+    for step, value in ((1, -0.012), (2, 60.7)):
+        body = {"observation": value, "step": step}
+        if value > 5:
+            doubted = fault(tell(server, body, name="furnace"), 422, "observation")
+            assert doubted["needs_confirmation"]
+            body |= {"confirm": True}
+        told = tell(server, body, name="furnace")
+        assert told.status_code == 200
+    status = told.json()["status"]
+    assert (status["held"], status["stopped"], status["in_prior"]) == (True, False, "no")
+    release = {"expected_version": status["version"], "reason": "I have looked"}
+    released = server.post("/api/campaigns/furnace/release", json=release).json()["status"]
+    assert (released["held"], released["stopped"], released["released"]) == (False, True, True)
+    log = server.get("/api/campaigns/furnace/log").json()["events"]
+    assert [entry["words"] for entry in log][-1] == "released the stop: I have looked"
+    again = server.post("/api/campaigns/furnace/release", json=release | {"expected_version": status["version"] + 1})
+    assert again.status_code == 409
+
+
+def test_redundant_queries_can_be_asked_for(server: TestClient) -> None:
+    begun = server.post("/api/campaigns", json=NEW | {"name": "checked", "verify": 2}).json()
+    assert begun["status"]["verify"] == 2
+    fewer = server.post("/api/campaigns/checked/verify", json={"queries": 1}).json()
+    assert fewer["status"]["verify"] == 1
+    fault(server.post("/api/campaigns/checked/verify", json={"queries": -1}), 422, "queries")
+
+
 # A campaign.
 
 

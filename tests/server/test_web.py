@@ -178,8 +178,23 @@ def test_a_value_that_only_the_server_refuses(page: Page, address: str) -> None:
     page.goto("/#/c/huge")
     page.get_by_label("Measurement").first.fill("1e39")
     page.get_by_role("button", name="Record").click()
-    expect(page.locator("#observe-error")).to_contain_text("observation: finite numbers")
+    expect(page.locator("#observe-error")).to_contain_text("observation: a finite number")
     assert entries(address, "huge") == []
+
+
+def test_what_is_not_plausible_takes_a_second_click_and_the_stop_is_held(page: Page, address: str) -> None:
+    begin(address, "slip")
+    page.goto("/#/c/slip")
+    page.get_by_label("Measurement").first.fill("60.7")
+    page.get_by_role("button", name="Record").click()
+    expect(page.locator("#observe-error")).to_contain_text("Is that right? Expected from")
+    assert entries(address, "slip") == []
+    page.get_by_role("button", name="Record").click()
+    expect(page.get_by_role("button", name="I have looked: stop all the same")).to_be_visible()
+    page.get_by_role("button", name="I have looked: stop all the same").click()
+    expect(page.get_by_role("heading", name="The answer")).to_be_visible()
+    kinds = [entry["event"]["kind"] for entry in entries(address, "slip")]  # type: ignore[index]
+    assert kinds == ["told", "released"]
 
 
 def test_offline_keeps_what_was_typed(page: Page, address: str) -> None:

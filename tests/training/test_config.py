@@ -1,5 +1,7 @@
 """Configurations: what is refused, what td3 brings along, and how older descriptions are read."""
 
+import ast
+import inspect
 import json
 from typing import Any
 
@@ -10,6 +12,7 @@ from cicpe import zoo
 from cicpe.beliefs.network.memories.delta_rule import DeltaRuleConfig
 from cicpe.beliefs.network.network import NetworkConfig
 from cicpe.beliefs.network.policy import ActorConfig
+from cicpe.config import Config
 from cicpe.model.model import Description
 from cicpe.training.config import PAPER_NETWORK, NetworkTraining, PaperConfig, TrainingConfig, migrate_training
 
@@ -40,7 +43,15 @@ def test_td3_keeps_the_networks_of_the_published_algorithm() -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_field_says_what_it_is(kind: type[NetworkTraining]) -> None:
-    assert [name for name, field in kind.model_fields.items() if not field.description and name != "kind"] == []
+    silent = set()
+    for base in [base for base in kind.__mro__ if issubclass(base, Config)]:
+        (body,) = ast.parse(inspect.getsource(base)).body
+        assert isinstance(body, ast.ClassDef)
+        for field, after in zip(body.body, [*body.body[1:], None], strict=True):
+            described = isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant)
+            if isinstance(field, ast.AnnAssign) and not described:
+                silent.add(ast.unparse(field.target))
+    assert silent <= {"kind"}
 
 
 @pytest.mark.parametrize(

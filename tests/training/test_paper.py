@@ -17,13 +17,13 @@ from cicpe.beliefs.network.network import Network, NetworkConfig
 from cicpe.model.model import Model
 from cicpe.problems import Problem, TaskBatch
 from cicpe.problems.binary_search import BinarySearch
-from cicpe.training.base import AnyTrainer, Losses
+from cicpe.training.base import AnyTrainer
 from cicpe.training.config import PaperConfig, PrefixMixture
 from cicpe.training.losses import prefix_weights
 from cicpe.training.paper import PaperTrainer, dual_cost, one_step_targets, smooth_success, squared_stop_loss
 from cicpe.training.rollout import Trajectories
 from cicpe.training.schedule import Budget
-from small_runs import Seen, make_rng
+from small_runs import Seen, curve, make_rng, train_until_losses_fall
 
 ALPHA = 1e-3
 SMALL = NetworkConfig(memory=RecurrentConfig(kind="lstm", hidden=32, readout="pooling"), shared_memory=False)
@@ -289,23 +289,7 @@ def test_losses_fall(memory: str) -> None:
         "warmup": 0.3,
         "learning_rate": 6e-3,
     }
-    seen: list[Losses] = []
-    callback = cicpe.TrainingCallback(on_iteration=lambda trainer: seen.append(trainer.last_losses))
-    cicpe.train(
-        Seen(),
-        recipe="paper",
-        updates=240,
-        epsilon=(0.3, 0.5),
-        calibration_episodes=256,
-        settings=settings,
-        callback=callback,
-    )
-    part = len(seen) // 5
-    first, last = seen[:part], seen[-part:]
-    for name in ("inference", "stop"):
-        early, late = (sum(getattr(losses, name) for losses in some) / part for some in (first, last))
-        assert late < early - 0.1 * abs(early)
-    assert all(torch.tensor(losses).isfinite().all() for losses in seen)
+    train_until_losses_fall("paper", settings)
 
 
 # Losses and cost per iteration: a refactor reproduces them; a change of the algorithm says so in its commit.
@@ -375,14 +359,6 @@ def golden_trainer(case: str) -> PaperTrainer:
     return PaperTrainer(
         BinarySearch(dim=2), PaperConfig.model_validate(config | CHANGES[case]), Budget(updates=16), seed=0
     )
-
-
-def curve(trainer: PaperTrainer) -> list[tuple[float, ...]]:
-    rows = []
-    while trainer.progress < 1:
-        trainer.iterate()
-        rows.append((*trainer.last_losses, trainer.at.cost))
-    return rows
 
 
 @pytest.mark.parametrize("case", CHANGES)

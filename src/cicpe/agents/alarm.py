@@ -16,7 +16,7 @@ from jaxtyping import Float
 from pydantic import Field, model_validator
 from torch import Tensor, nn
 
-from cicpe.beliefs.network.prediction import PredictionConfig, PredictionHead
+from cicpe.beliefs.network.prediction_head import PredictionConfig, PredictionHead
 from cicpe.beliefs.predictors import ObservationPredictor, Surprise
 from cicpe.config import Config
 from cicpe.problems.context import ContextGrid

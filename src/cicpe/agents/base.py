@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 from jaxtyping import Bool, Float
 from torch import Generator, Tensor
 
+from cicpe.errors import InvalidInput
 from cicpe.plates import LearnsFromPlates
 
 
@@ -33,6 +34,8 @@ class Proposal(NamedTuple):
     """Probability that the recommendation is within epsilon."""
     std: Float[Tensor, "batch answer"]
     """Standard deviation of each coordinate of the target's posterior."""
+    verifies: Bool[Tensor, " batch"] | None = None
+    """Whether the query is a redundant one, before a stop; None where no agent makes such queries."""
 
 
 class Agent(LearnsFromPlates):
@@ -54,3 +57,9 @@ class Agent(LearnsFromPlates):
     def p_value(self, state: Any) -> Float[Tensor, " batch"] | None:
         """How likely a history of the prior is to ever look as odd as each of these; None without an alarm."""
         return None
+
+    def verified(self, queries: int) -> "Agent":
+        """The same agent, which makes so many redundant queries before it stops; refused where it has no alarm."""
+        if queries == 0:
+            return self
+        raise InvalidInput("verify", queries, "0: this agent has no alarm that could decide (cicpe.fit_alarm fits one)")

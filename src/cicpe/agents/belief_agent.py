@@ -11,10 +11,12 @@ from torch import Generator, Tensor
 from cicpe.agents.alarm import Alarm, AlarmState
 from cicpe.agents.base import Agent, Proposal
 from cicpe.agents.stop_rules import StopRule, Threshold
+from cicpe.agents.verification import VerifyingAgent
 from cicpe.beliefs.base import EDGE, Belief
 
-PlattByContext = Callable[[Float[Tensor, "batch context"]], tuple[Tensor, Tensor]]
-"""Slope and intercept, for each episode's context, by which log-odds of success are shown."""
+ShownBy = tuple[Tensor, Tensor, Tensor]
+"""Slope and intercept by which log-odds of success are shown, and the largest confidence that is, for each episode."""
+PlattByContext = Callable[[Float[Tensor, "batch context"]], ShownBy]
 
 
 class BeliefAgentState(NamedTuple):
@@ -23,7 +25,7 @@ class BeliefAgentState(NamedTuple):
     belief: Any
     threshold: Float[Tensor, " batch"]
     alarm: AlarmState | None
-    platt: tuple[Tensor, Tensor] | None = None
+    platt: ShownBy | None = None
 
 
 @final
@@ -93,12 +95,34 @@ class BeliefAgent(Agent):
     def p_value(self, state: BeliefAgentState) -> Float[Tensor, " batch"] | None:
         return None if self.alarm is None or state.alarm is None else self.alarm.p_value(state.alarm)
 
+    def verified(self, queries: int) -> Agent:
+        if self.alarm is None or queries == 0:
+            return super().verified(queries)
+        return VerifyingAgent(self, queries)
 
-def calibrated_confidence(
-    confidence: Float[Tensor, " batch"], platt: tuple[Tensor, Tensor] | None
-) -> Float[Tensor, " batch"]:
-    """Confidence as it is shown: its log-odds corrected by a slope and an intercept for each episode."""
+    def random_queries(self, n: int, rng: Generator) -> Float[Tensor, "n query"]:
+        """Queries to choose from."""
+        return self.belief.query_space.sample(n, rng)
+
+    def contradictable(
+        self, state: BeliefAgentState, queries: Float[Tensor, "candidate query"]
+    ) -> Float[Tensor, "batch candidate"]:
+        """How far what is expected at some queries is from what was expected before anything was seen."""
+        assert self.alarm is not None
+        assert state.alarm is not None
+        predict, context = self.alarm.predictor.predict, state.alarm.context
+        nothing = self.belief.begin(context)
+        columns = []
+        for query in queries:
+            everywhere = query.expand(len(context), -1)
+            now, before = predict(state.belief, context, everywhere), predict(nothing, context, everywhere)
+            columns.append(now.contradiction(before).sum(dim=-1))
+        return torch.stack(columns, dim=1)
+
+
+def calibrated_confidence(confidence: Float[Tensor, " batch"], platt: ShownBy | None) -> Float[Tensor, " batch"]:
+    """Confidence as it is shown: its log-odds corrected by a slope and an intercept for each episode, up to a most."""
     if platt is None:
         return confidence
-    slope, intercept = platt
-    return torch.sigmoid(slope * torch.logit(confidence, eps=EDGE) + intercept)
+    slope, intercept, most = platt
+    return torch.minimum(torch.sigmoid(slope * torch.logit(confidence, eps=EDGE) + intercept), most)

@@ -199,6 +199,10 @@ class CalibrationPlan(NamedTuple):
     """Episodes by which ``cicpe zoo verify`` judges a model."""
 
 
+COMPUTED_PLAN = CalibrationPlan(n_epsilons=5, alarm_episodes=256, alarm_ranked=199, alarm_knots=1, verify_episodes=60)
+"""Where the posterior is computed, an episode takes a good part of a second and not a millisecond: fewer of them."""
+
+
 @runtime_checkable
 class FitCallback(Protocol):
     """Follows a fit: the choices made, each iteration and snapshot of training, and how far a stage is."""

@@ -50,6 +50,13 @@ class Prediction(NamedTuple):
             torch.where(self.binary, (spread * logit).square(), 0.5),
         )
 
+    def contradiction(self, other: "Prediction") -> Float[Tensor, "*batch observation"]:
+        """The evidence against this prediction that another would give on average: KL(other || this), per entry."""
+        p, q = (torch.sigmoid(one.logit).clamp(1e-4, 1 - 1e-4) for one in (other, self))
+        coin = p * (p / q).log() + (1 - p) * ((1 - p) / (1 - q)).log()
+        ratio, apart = other.log_std - self.log_std, (other.mean - self.mean) * torch.exp(-self.log_std)
+        return torch.where(self.binary, coin, (torch.exp(2 * ratio) + apart.square() - 1) / 2 - ratio)
+
     def log_loss(self, observation: Float[Tensor, "*batch observation"]) -> Float[Tensor, "*batch observation"]:
         """Negative log density or probability of every entry, up to a constant."""
         upper = (observation > self.centre).float()
@@ -68,6 +75,12 @@ def two_values(
 
 class ObservationPredictor(ABC):
     """Predicts the next observation of histories, as a core holds them."""
+
+    @abstractmethod
+    def predict(
+        self, state: Any, context: Float[Tensor, "batch context"], query: Float[Tensor, "batch query"]
+    ) -> Prediction:
+        """What a query of each history will show."""
 
     @abstractmethod
     def surprise(
@@ -97,8 +110,11 @@ class OwnPredictor(ObservationPredictor):
 
     belief: Any
 
+    def predict(self, state: Any, context: Tensor, query: Tensor) -> Prediction:
+        prediction: Prediction = self.belief.predict(state, query)
+        return prediction
+
     def surprise(
         self, state: Any, context: Tensor, query: Tensor, observation: Tensor
     ) -> tuple[Surprise, Float[Tensor, "batch channel features"]]:
-        prediction: Prediction = self.belief.predict(state, query)
-        return prediction.surprise(observation), torch.zeros(len(query), 1, 0)
+        return self.predict(state, context, query).surprise(observation), torch.zeros(len(query), 1, 0)

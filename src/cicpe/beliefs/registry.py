@@ -3,12 +3,11 @@
 A new kind takes a folder with a ``Belief`` and a ``BeliefConfig``, and a line here.
 """
 
-import importlib
 from collections.abc import Mapping
 from typing import Any
 
 from cicpe.beliefs.base import BeliefConfig
-from cicpe.errors import InvalidInput
+from cicpe.config import class_of_kind
 
 KINDS: dict[str, str | type[BeliefConfig]] = {
     "networks": "cicpe.training.config:TrainingConfig",
@@ -42,14 +41,7 @@ def config_class(kind: str) -> type[BeliefConfig]:
     Returns:
         Its class, imported if it was not yet.
     """
-    place = KINDS.get(kind)
-    if place is None:
-        raise InvalidInput("kind", kind, f"one of {', '.join(KINDS)}")
-    if isinstance(place, str):
-        module, _, name = place.partition(":")
-        loaded: type[BeliefConfig] = getattr(importlib.import_module(module), name)
-        return loaded
-    return place
+    return class_of_kind(KINDS, kind)
 
 
 def read_config(data: Mapping[str, Any]) -> BeliefConfig:

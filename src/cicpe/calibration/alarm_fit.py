@@ -5,9 +5,11 @@ against worlds that are off; then, on prior episodes that neither has seen, the 
 ranks that p-values come from. A wrong head or a poor detector costs power, never false alarms.
 """
 
+import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple, final
 
 import torch
 from torch import Generator, Tensor, nn
@@ -29,10 +31,88 @@ from cicpe.streams import block_stream, seed_for
 N_CONTEXT_KNOTS = 5
 NUMBERS = 2e7
 """How many numbers of recorded features are held at once."""
-HEAD_EPISODES, HEAD_UPDATES, HEAD_BATCH = 2048, 400, 1024
-DETECTOR_EPISODES, DETECTOR_UPDATES, DETECTOR_BATCH = 3072, 250, 192
+HEAD_BATCH, DETECTOR_BATCH = 1024, 192
 LEARNING_RATE = 8e-3
 """The highest, a third of the way."""
+STRAYS = 0.15
+"""Share of the queries of fitted episodes that are random."""
+LEAST_RANKED = 99
+"""With fewer ranked episodes, no p-value is as small as 0.01."""
+PILOT = 32
+"""Episodes by which the time of one is known, where the time is limited."""
+OVERDUE = 1.5
+"""How many times its limit the smallest alarm may take; where even that takes longer, there is none."""
+
+
+@final
+class AlarmSizes(NamedTuple):
+    """How much an alarm is fitted to."""
+
+    head_episodes: int = 2048
+    head_updates: int = 400
+    detector_episodes: int = 3072
+    """Of the prior; as many again are of worlds that are off."""
+    detector_updates: int = 250
+    episodes: int = 4096
+    """Prior episodes for the statistics' quantiles."""
+    ranked: int = 999
+    """Prior episodes at every context for the p-values: none is below 1 / (ranked + 1)."""
+    knots: int = N_CONTEXT_KNOTS
+    """Values of each context at which false alarms are held to their share."""
+
+    def scaled(self, share: float) -> "AlarmSizes":
+        """A share of everything, down to what an alarm needs: a p-value of 0.01 takes 99 ranked episodes."""
+        least = AlarmSizes(128, 40, 128, 20, 96, LEAST_RANKED, 1)
+        scaled = (min(size, max(low, int(share * size))) for size, low in zip(self, least, strict=True))
+        return AlarmSizes(*scaled)
+
+    def cost(self, has_head: bool) -> float:
+        """About how many played episodes it is worth."""
+        fitted = self.head_episodes + 2 * self.detector_episodes
+        fitted += self.head_updates * HEAD_BATCH // 25 + self.detector_updates * DETECTOR_BATCH
+        return self.episodes + self.knots * self.ranked + (fitted if has_head else 0)
+
+    def within(self, share: float, has_head: bool) -> "AlarmSizes":
+        """The largest of these sizes, scaled, whose cost is at most a share of what all of them cost."""
+        shares = [0.5 ** (k / 2) for k in range(20)]
+        fits = [size for size in map(self.scaled, shares) if size.cost(has_head) <= share * self.cost(has_head)]
+        return fits[0] if fits else self.scaled(0.0)
+
+
+USUAL = AlarmSizes()
+
+
+@final
+@dataclass(frozen=True)
+class Straying:
+    """A belief as a player, some of whose queries are random: the alarm is to know queries that agents do not make.
+
+    Redundant queries before a stop are such, and so are measurements that were made elsewhere.
+    """
+
+    belief: Belief
+    assessor: Assessor
+
+    @property
+    def horizon(self) -> int:
+        """The belief's own."""
+        return self.belief.horizon
+
+    def begin(self, context: Tensor) -> Any:
+        """The belief's state before the first query."""
+        return self.assessor.begin(context)
+
+    def propose(self, state: Any, rng: Generator) -> Assessment:
+        """What the belief makes of its histories, with another query here and there."""
+        assessment = self.assessor.propose(state, rng)
+        n = len(assessment.query)
+        strays = torch.rand(n, generator=rng) < STRAYS
+        elsewhere = self.belief.query_space.sample(n, rng)[:, None].expand_as(assessment.query)
+        return assessment._replace(query=torch.where(strays[:, None, None], elsewhere, assessment.query))
+
+    def observe(self, state: Any, query: Tensor, observation: Tensor) -> Any:
+        """The belief's state after the observations."""
+        return self.assessor.observe(state, query, observation)
 
 
 class Fit(NamedTuple):
@@ -51,7 +131,7 @@ class Fit(NamedTuple):
     def steps(self, problem: Problem, episodes: int, rng: Generator) -> Iterator[Step[Assessment]]:
         """Fresh episodes to the horizon, a step per query."""
         tasks = TaskBatch.draw(problem, episodes, rng)
-        player = Assessor(self.belief, (self.epsilon,), self.query_spread)
+        player = Straying(self.belief, Assessor(self.belief, (self.epsilon,), self.query_spread))
         for step in play(player, tasks, rng, ends=never):
             if step.observation is not None:
                 yield step
@@ -63,38 +143,38 @@ def fit_alarm(
     *,
     query_spread: float,
     epsilon: float,
-    episodes: int = 4096,
-    ranked: int = 999,
-    n_context_knots: int = N_CONTEXT_KNOTS,
+    sizes: AlarmSizes = USUAL,
     seed: int = 2,
     executor: Executor = HERE,
 ) -> Alarm:
     """An alarm for a core on its family.
 
     Args:
-        core: What plays.
+        belief: What plays.
         problem: Its prior.
         query_spread: Spread of the deployed queries.
         epsilon: Any of its epsilons: queries do not depend on it.
-        episodes: Prior episodes for the statistics' quantiles.
-        ranked: Prior episodes at every point for the p-values: none is below 1 / (ranked + 1).
-        n_context_knots: Values of each context at which false alarms are held to their share.
+        sizes: How much it is fitted to.
         seed: Seeds everything.
         executor: Where the episodes for quantiles and p-values are played.
+
+    Returns:
+        The alarm.
     """
-    if ranked < 99:
-        raise InvalidInput("ranked", ranked, "at least 99: with fewer, no p-value is as small as 0.01")
+    if sizes.ranked < LEAST_RANKED:
+        allowed = f"at least {LEAST_RANKED}: with fewer, no p-value is as small as 0.01"
+        raise InvalidInput("ranked", sizes.ranked, allowed)
     fit = Fit(belief, problem, query_spread, epsilon, seed)
-    grid, places = _places(problem, n_context_knots)
+    grid, places = _places(problem, sizes.knots)
     prediction = belief.prediction_head()
     config = AlarmConfig(
         prediction=prediction,
         inputs=0 if prediction is None else prediction.features + 2 * prediction.entries // prediction.channels,
         context_knots=grid.knots,
-        ranked=ranked,
+        ranked=sizes.ranked,
         horizon=belief.horizon,
         entries=problem.observation_dim,
-        episodes=episodes,
+        episodes=sizes.episodes,
         seed=seed,
     )
     with torch.random.fork_rng():
@@ -102,21 +182,58 @@ def fit_alarm(
         tables = AlarmTables(config)
     alarm = Alarm(config, tables, belief.predictor(tables.head))
     if tables.head is not None:
-        _fit_head(fit, alarm)
-        _fit_detector(fit, alarm)
+        _fit_head(fit, alarm, sizes)
+        _fit_detector(fit, alarm, sizes)
     alarm.tables.eval().requires_grad_(False)
     _measure(fit, alarm, places, executor)
     return alarm
 
 
-def _fit_head(fit: Fit, alarm: Alarm) -> None:
+def affordable_sizes(
+    belief: Belief,
+    problem: Problem,
+    *,
+    query_spread: float,
+    epsilon: float,
+    sizes: AlarmSizes,
+    seconds: float,
+    seed: int,
+) -> AlarmSizes | None:
+    """The sizes of an alarm that can be fitted in a time.
+
+    Args:
+        belief: What plays; a few episodes of it say how long they take.
+        problem: Its prior.
+        query_spread: Spread of the deployed queries.
+        epsilon: Any of its epsilons.
+        sizes: What there is to be with enough time.
+        seconds: The limit.
+        seed: Seeds the episodes.
+
+    Returns:
+        All of the sizes or a share of them; None where even the smallest alarm takes much longer.
+    """
+    began, fit = time.perf_counter(), Fit(belief, problem, query_spread, epsilon, seed)
+    for _ in fit.steps(problem, PILOT, fit.rng(0)):
+        pass
+    spent = time.perf_counter() - began
+    has_head = belief.prediction_head() is not None
+    # Episodes of a network cost less the more of them are played together.
+    each = spent / PILOT / (4.0 if has_head else 1.0)
+    affordable = (seconds - spent) / each
+    if sizes.scaled(0.0).cost(has_head) > OVERDUE * affordable:
+        return None
+    return sizes.within(affordable / sizes.cost(has_head), has_head)
+
+
+def _fit_head(fit: Fit, alarm: Alarm, sizes: AlarmSizes) -> None:
     """The likelihood of what prior episodes observe."""
     head, rng = alarm.tables.head, fit.rng(1)
     assert head is not None
     with torch.no_grad():
         rows = [
             alarm.predictor.training_rows(step.state, step.tasks.context, *_asked_and_seen(step))
-            for step in fit.steps(fit.problem, _affordable(alarm, HEAD_EPISODES), rng)
+            for step in fit.steps(fit.problem, _affordable(alarm, sizes.head_episodes), rng)
         ]
         inputs, observation = trees.concatenate(rows)
         head.normalise(inputs.features, observation)
@@ -125,7 +242,7 @@ def _fit_head(fit: Fit, alarm: Alarm) -> None:
         some = torch.randint(len(observation), (HEAD_BATCH,), generator=rng)
         return head.predict(trees.select(inputs, some)).log_loss(observation[some]).mean()
 
-    _descend(head, loss, HEAD_UPDATES)
+    _descend(head, loss, sizes.head_updates)
 
 
 def _asked_and_seen(step: Step[Assessment]) -> tuple[Tensor, Tensor]:
@@ -136,7 +253,7 @@ def _asked_and_seen(step: Step[Assessment]) -> tuple[Tensor, Tensor]:
 
 def _affordable(alarm: Alarm, episodes: int) -> int:
     """At most so many episodes, fewer where their features are many."""
-    return int(min(episodes, max(256, NUMBERS / (alarm.config.inputs * alarm.channels * alarm.config.horizon))))
+    return int(min(episodes, max(128, NUMBERS / (alarm.config.inputs * alarm.channels * alarm.config.horizon))))
 
 
 def _descend(module: nn.Module, loss: Callable[[], Tensor], updates: int) -> None:
@@ -160,12 +277,12 @@ def _evidence(fit: Fit, alarm: Alarm, problem: Problem, n: int, rng: Generator) 
     )
 
 
-def _fit_detector(fit: Fit, alarm: Alarm) -> None:
+def _fit_detector(fit: Fit, alarm: Alarm, sizes: AlarmSizes) -> None:
     """The log odds, after every observation, of a world that is off."""
     detector, rng = alarm.tables.detector, fit.rng(2)
     assert detector is not None
     worlds = shift_ranges(fit.problem)
-    half = _affordable(alarm, DETECTOR_EPISODES)
+    half = _affordable(alarm, sizes.detector_episodes)
     parts = [_evidence(fit, alarm, fit.problem, half, rng)]
     parts += [_evidence(fit, alarm, world, half // len(worlds), rng) for world in worlds]
     inputs_TBWF = torch.cat(parts, dim=1)
@@ -179,7 +296,7 @@ def _fit_detector(fit: Fit, alarm: Alarm) -> None:
             total = total + nn.functional.binary_cross_entropy_with_logits(detector.logit(hidden), off_B[some])
         return total / len(inputs_TBWF)
 
-    _descend(detector, loss, DETECTOR_UPDATES)
+    _descend(detector, loss, sizes.detector_updates)
 
 
 def _alarm_states(fit: Fit, alarm: Alarm, problem: Problem, n: int, rng: Generator) -> Iterator[AlarmState]:

@@ -37,23 +37,23 @@ def fit_platt(
     y = success.double()
     design = torch.stack([x, torch.ones_like(x)], dim=-1)
     start = torch.tensor([1.0, 0.0], dtype=torch.float64)
-    found, ridge = start.clone(), strength * torch.eye(2, dtype=torch.float64)
-    value = _loss(design, y, found, start, strength)
+    weights, ridge = start.clone(), strength * torch.eye(2, dtype=torch.float64)
+    value = _loss(design, y, weights, start, strength)
     for _ in range(steps):
-        p = torch.sigmoid(design @ found)
-        gradient = design.T @ (p - y) + strength * (found - start)
+        p = torch.sigmoid(design @ weights)
+        gradient = design.T @ (p - y) + strength * (weights - start)
         hessian = (design * (p * (1 - p))[:, None]).T @ design + ridge
         step = torch.linalg.solve(hessian, gradient)
         for _ in range(20):  # halve until it helps: far from the optimum a full step may overshoot
-            trial = found - step
+            trial = weights - step
             trial_value = _loss(design, y, trial, start, strength)
             if trial_value <= value:
                 break
             step = step / 2
         else:
             break
-        found, value = trial, trial_value
-    return Platt(float(found[0].clamp(*SLOPES)), float(found[1]))
+        weights, value = trial, trial_value
+    return Platt(float(weights[0].clamp(*SLOPES)), float(weights[1]))
 
 
 def _loss(design: Tensor, y: Tensor, at: Tensor, start: Tensor, strength: float) -> float:

@@ -11,7 +11,7 @@ from jaxtyping import Float
 from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 from torch import Generator, Tensor
 
-from cicpe.agents.belief_agent import PlattByContext
+from cicpe.agents.belief_agent import PlattByContext, ShownBy
 from cicpe.agents.stop_rules import Threshold, stop_rule
 from cicpe.beliefs.base import EDGE
 from cicpe.calibration.platt import Platt
@@ -118,7 +118,11 @@ class Calibration(Config):
         return ContextGrid(self.context_knots)
 
     def platt_at(self, epsilon: float) -> PlattByContext | None:
-        """Slope and intercept for each episode's context, between calibrated values by interpolation."""
+        """How confidence is shown in each episode's context, between calibrated values by interpolation.
+
+        No more is shown than the held-out episodes of a context can show: had all n of them been right, the next one is
+        with probability (n + 1) / (n + 2), by the rule of succession.
+        """
         if not self.platt:
             return None
         table = torch.tensor(self.platt, dtype=torch.float64)  # point x epsilon x 2
@@ -126,10 +130,12 @@ class Calibration(Config):
         by_point = _interpolated(epsilons, math.log(epsilon), table.transpose(0, 1))
         grid = self.grid
 
-        def by_context(context: Float[Tensor, "batch context"]) -> tuple[Tensor, Tensor]:
+        most = 1 - 1 / (self.episodes / len(grid) + 2)
+
+        def by_context(context: Float[Tensor, "batch context"]) -> ShownBy:
             corners = grid.corners(context)
             slope, intercept = (by_point[corners.point] * corners.weight[..., None]).sum(dim=1).float().unbind(dim=-1)
-            return slope, intercept
+            return slope, intercept, torch.full_like(slope, most)
 
         return by_context
 

@@ -321,10 +321,9 @@ def choose_cells(
     Returns:
         One cell per delta.
     """
-    rows = torch.arange(len(success))
-    correct = np.array([int(success[rows, stop].sum()) for stop in stops])
-    queries = [float(stop.float().mean()) for stop in stops]
-    n = len(success)
+    n, times = len(success), torch.stack(list(stops), dim=1)
+    correct = success.gather(1, times).sum(dim=0).numpy()
+    queries = times.double().mean(dim=0).tolist()
     accuracy = correct / n
     bound, _ = clopper_pearson(correct, n, alpha)
     cells: list[ThresholdCell | None] = []

@@ -25,6 +25,7 @@ def alarm(
     context: options.Context = None,
     stop: options.Stop = "confidence",
     episodes: Annotated[int, typer.Option(parser=whole, metavar="N", help="Fresh tasks in every world.")] = 500,
+    verify: options.Verify = 0,
     random_seed: options.Seed = 0,
     problem: options.OwnProblem = None,
     changed_problem: options.ChangedProblem = False,
@@ -36,11 +37,13 @@ def alarm(
 ) -> None:
     """Measure a model's alarm: false alarms under its prior, and what it notices in worlds that are off.
 
-    A model without an alarm is given one first, which takes a minute and is forgotten unless --save is there.
+    A model without an alarm is given one first, which takes a minute and is forgotten unless --save is there. With
+    --verify K the agent makes K redundant queries before it stops: what they buy, and what they cost.
 
     \b
     Examples:
       cicpe alarm gp-max-1d --epsilon 0.2 --delta 0.1
+      cicpe alarm gp-max-1d --epsilon 0.2 --delta 0.1 --verify 2
       cicpe alarm runs/mine --epsilon 0.2 --delta 0.1 --save
     """
     import cicpe
@@ -58,7 +61,7 @@ def alarm(
         if save:
             trained.save(Path(model))
         agent, unstopped = trained.agent(epsilon, delta, stop), trained.unstopped(epsilon)
-        rows = alarm_study(agent, unstopped, tasks, epsilon, delta, episodes, random_seed, executor)
+        rows = alarm_study(agent, unstopped, tasks, epsilon, delta, episodes, random_seed, verify, executor)
     about = {
         "problem": trained.description.problem,
         "options": played.options,
@@ -67,6 +70,7 @@ def alarm(
         "epsilon": epsilon,
         "delta": delta,
         "stop": stop,
+        "verify": verify,
         "episodes": episodes,
         "seed": random_seed,
         "model_sha256": trained.sha256,
@@ -79,19 +83,24 @@ def alarm(
 
 def _report(about: dict[str, Any], rows: "list[AlarmRow]") -> None:
     say(f"{about['problem']} at epsilon {about['epsilon']:g}, delta {about['delta']:g} ({about['stop']} stop)")
-    say(f"{amount(about['episodes'], 'task')} in each world; * marks an accuracy below 1 - 2 delta.")
+    checks = f", {about['verify']} redundant queries before a stop" if about["verify"] else ""
+    say(f"{amount(about['episodes'], 'task')} in each world{checks}; * marks an accuracy below 1 - 2 delta.")
     table = plain_table()
-    for heading in ("world", "accuracy", "queries", "no", "doubtful or no", "of the wrong ones", "at the horizon"):
+    wrong_ones = "of the wrong: no", "doubtful or no"
+    for heading in ("world", "accuracy", "queries", "no", "doubtful or no", *wrong_ones, "at the horizon"):
         table.add_column(heading)
     for row in rows:
-        wrong = "none" if row.wrong_flagged is None else f"{row.wrong_flagged:.0%} of {row.wrong}"
+        held = "none" if row.wrong_held is None else f"{row.wrong_held:.0%} of {row.wrong}"
+        wrong = "none" if row.wrong_flagged is None else f"{row.wrong_flagged:.0%}"
+        horizon = "" if row.doubtful_at_horizon is None else f"{row.doubtful_at_horizon:.1%}"
         table.add_row(
             row.world,
             f"{row.accuracy:.3f}" + "*" * row.misleads,
             f"{row.mean_queries:.1f}",
             f"{row.no:.1%}",
             f"{row.doubtful:.1%}",
+            held,
             wrong,
-            f"{row.doubtful_at_horizon:.1%}",
+            horizon,
         )
     print_table(table)

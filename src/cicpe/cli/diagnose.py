@@ -51,7 +51,7 @@ def diagnose(
     played = tasks_of(trained, problem, option, noise, context)
     tasks = played.problem
     with playing(jobs, backend) as executor:
-        found = measure(trained.agent(epsilon, delta, stop), tasks, episodes, random_seed, executor)
+        result = measure(trained.agent(epsilon, delta, stop), tasks, episodes, random_seed, executor)
     if as_json:
         about = {
             "options": played.options,
@@ -61,43 +61,44 @@ def diagnose(
             "context": played.context,
             "stop": stop,
         }
-        print_json(about | _plain(found))
+        print_json(about | _plain(result))
     else:
-        _report(found, epsilon)
-    if found.at_stop.error > max(ERROR, 2 * found.at_stop.by_chance):
+        _report(result, epsilon)
+    if result.at_stop.error > max(ERROR, 2 * result.at_stop.by_chance):
         raise typer.Exit(1)
 
 
-def _plain(found: "Diagnosis") -> dict[str, Any]:
-    return found._asdict() | {"at_stop": found.at_stop._asdict(), "ranks": found.ranks._asdict()}
+def _plain(result: "Diagnosis") -> dict[str, Any]:
+    return result._asdict() | {"at_stop": result.at_stop._asdict(), "ranks": result.ranks._asdict()}
 
 
-def _report(found: "Diagnosis", epsilon: float) -> None:
+def _report(result: "Diagnosis", epsilon: float) -> None:
     table = plain_table()
     for heading in ("", "measured", ""):
         table.add_column(heading)
-    worst = max(found.by_time, key=lambda row: row[1], default=(0, 0.0, 0.0))
-    fine = found.at_stop.error <= max(ERROR, 2 * found.at_stop.by_chance)
+    worst = max(result.by_time, key=lambda row: row[1], default=(0, 0.0, 0.0))
+    fine = result.at_stop.error <= max(ERROR, 2 * result.at_stop.by_chance)
     verdict = "can be read as a probability" if fine else "is off: do not read it as one"
-    ranks = "uniform ranks" if found.ranks.p_value > RANK_LEVEL else "not uniform: the posterior has another shape"
+    ranks = "uniform ranks" if result.ranks.p_value > RANK_LEVEL else "not uniform: the posterior has another shape"
     rows = [
-        ("accuracy", f"{found.accuracy:.3f}", f"within {epsilon:g}, after {found.mean_queries:.2f} queries"),
-        ("calibration error", f"{found.at_stop.error:.4f}", f"of the confidence at the stop: it {verdict}"),
-        ("", f"{found.at_stop.by_chance:.4f}", "would be there by chance, were it perfect"),
-        ("Brier score", f"{found.at_stop.brier:.4f}", "of the same"),
+        ("accuracy", f"{result.accuracy:.3f}", f"within {epsilon:g}, after {result.mean_queries:.2f} queries"),
+        ("calibration error", f"{result.at_stop.error:.4f}", f"of the confidence at the stop: it {verdict}"),
+        ("", f"{result.at_stop.by_chance:.4f}", "would be there by chance, were it perfect"),
+        ("Brier score", f"{result.at_stop.brier:.4f}", "of the same"),
         ("worst in time", f"{worst[1]:.4f}", f"calibration error after {worst[0]} queries"),
-        ("rank test", f"p = {found.ranks.p_value:.3g}", f"of the posterior at the stop: {ranks}"),
-        ("Markov bound", f"{found.markov_bound:.3f}", "success is at least this, from the mean loss alone"),
-        ("sampled answers", f"{found.sampled_accuracy:.3f}", "success of a draw from the posterior"),
+        ("rank test", f"p = {result.ranks.p_value:.3g}", f"of the posterior at the stop: {ranks}"),
+        ("Markov bound", f"{result.markov_bound:.3f}", "success is at least this, from the mean loss alone"),
+        ("sampled answers", f"{result.sampled_accuracy:.3f}", "success of a draw from the posterior"),
     ]
-    if found.second_moment_bound is not None:
-        rows.append(("second moment", f"{found.second_moment_bound:.3f}", "a bound on that, from the mean square"))
+    if result.second_moment_bound is not None:
+        rows.append(("second moment", f"{result.second_moment_bound:.3f}", "a bound on that, from the mean square"))
     for row in rows:
         table.add_row(*row)
     print_table(table)
     table = plain_table()
     for heading in ("confidence", "succeeded", "episodes"):
         table.add_column(heading)
-    for shown, right, count in zip(found.at_stop.confidence, found.at_stop.accuracy, found.at_stop.sizes, strict=True):
+    bins = result.at_stop
+    for shown, right, count in zip(bins.confidence, bins.accuracy, bins.sizes, strict=True):
         table.add_row(f"{shown:.3f}", f"{right:.3f}", str(count))
     print_table(table)

@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from cicpe import zoo
-from cicpe.cli.arguments import number, seed, threads
+from cicpe.cli.arguments import number, seed, threads, whole
 
 
 def complete_model(typed: str) -> list[str]:
@@ -33,6 +33,14 @@ Stop = Annotated[
         metavar="average|each|bellman|shaped",
         help="The stop rule. average (or confidence): 1 - delta of all episodes are right; each: only where an "
         "episode is as sure itself.",
+    ),
+]
+Verify = Annotated[
+    int,
+    typer.Option(
+        parser=whole,
+        metavar="K",
+        help="Redundant queries before a stop is final, which expose a prior that is wrong.",
     ),
 ]
 Seed = Annotated[int, typer.Option("--seed", parser=seed, metavar="N", help="Seeds the tasks.")]

@@ -52,7 +52,7 @@ def robustness(
     tasks = played.problem
     agent = trained.agent(epsilon, delta, stop)
     with playing(jobs, backend) as executor:
-        found = measure(agent, tasks, epsilon, delta, episodes, random_seed, shift, executor=executor)
+        result = measure(agent, tasks, epsilon, delta, episodes, random_seed, shift, executor=executor)
     about = {
         "problem": trained.description.problem,
         "options": played.options,
@@ -66,16 +66,16 @@ def robustness(
         "model_sha256": trained.sha256,
     }
     if as_json:
-        print_json(about | _summary(found))
+        print_json(about | _summary(result))
     else:
-        _report(about, found)
+        _report(about, result)
 
 
-def _summary(found: "Robustness") -> dict[str, Any]:
-    training = found.training
+def _summary(result: "Robustness") -> dict[str, Any]:
+    training = result.training
     return {
-        "shifted": found.shifted,
-        "coordinates": found.coordinates,
+        "shifted": result.shifted,
+        "coordinates": result.coordinates,
         "training_prior": {
             "tasks": len(training.unit),
             "accuracy": training.accuracy,
@@ -86,20 +86,20 @@ def _summary(found: "Robustness") -> dict[str, Any]:
             "queries_variance": training.queries_variance,
             "profile": [row._asdict() for row in training.profile()],
         },
-        "cells": [cell._asdict() for cell in found.cells],
+        "cells": [cell._asdict() for cell in result.cells],
     }
 
 
-def _report(about: dict[str, Any], found: "Robustness") -> None:
-    training = found.training
+def _report(about: dict[str, Any], result: "Robustness") -> None:
+    training = result.training
     say(f"{about['problem']} at epsilon {about['epsilon']:g}, delta {about['delta']:g} ({about['stop']} stop)")
-    say(f"Shifted: {found.shifted}. {amount(about['episodes'], 'task')} under each prior.")
+    say(f"Shifted: {result.shifted}. {amount(about['episodes'], 'task')} under each prior.")
     say(
         f"Training prior: accuracy {training.accuracy:.3f} ({interval(training.accuracy_ci, 3)}), "
         f"{training.mean_queries:.2f} queries."
     )
-    grid = sorted({cell.alpha for cell in found.cells})
-    cells = {(cell.alpha, cell.beta): cell for cell in found.cells}
+    grid = sorted({cell.alpha for cell in result.cells})
+    cells = {(cell.alpha, cell.beta): cell for cell in result.cells}
     for title, entry in (
         ("accuracy / best lower bound", _accuracy),
         ("mean queries / best upper bound", _queries),

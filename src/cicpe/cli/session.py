@@ -61,6 +61,7 @@ QueryOption = Annotated[
     str | None,
     typer.Option("--query", "-q", metavar="QUERY", help="The query that this is about: numbers with commas between."),
 ]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Record it though it is not a plausible value.")]
 VALUES = {"ignore_unknown_options": True}
 """A negative number is no option."""
 
@@ -142,6 +143,7 @@ def new(
             help="The stop rule. each: only where this campaign is as sure as asked; average: together, campaigns are.",
         ),
     ] = "each",
+    verify: options.Verify = 0,
     random_seed: Annotated[int, typer.Option("--seed", parser=seed, metavar="N", help="Seeds the queries.")] = 0,
     problem: options.OwnProblem = None,
     changed_problem: options.ChangedProblem = False,
@@ -167,6 +169,7 @@ def new(
             delta=delta,
             seed=random_seed,
             stop=stop,
+            verify=verify,
             context=known,
         )
         _show(commands, campaign.record, campaign.session.status(), as_json)
@@ -229,6 +232,7 @@ def tell(
     campaign: Name = None,
     step: StepOption = None,
     query: QueryOption = None,
+    yes: Yes = False,
     key: Key = None,
     version: Version = None,
     place: Place = None,
@@ -237,20 +241,21 @@ def tell(
     """Record what was measured at the open query, and show the next one.
 
     A value is recorded only at the query that it answers: the one that you saw last, or the one that you name. It is
-    refused if another is open by now.
+    refused if another is open by now, or if it cannot be; one that is possible but not plausible needs --yes.
 
     \b
     Examples:
       cicpe session tell 0.76                      for the query that you saw last
+      cicpe session tell yes                       where the answer is yes or no
       cicpe session tell 3: 0.76                   for query 3; also -s 3
       cicpe session tell 0.76 --query 0.25,-0.5    for the query at (0.25, -0.5)
     """
     before, rest = _leading_step(values)
     if step is not None and before is not None and step != before:
         raise InvalidInput("step", step, f"the same as before the colon, {before}")
-    observation = _numbers("observation", rest)
+    observation = _observed(rest)
     about = OpenQuery(version, before if step is None else step, None if query is None else _numbers("query", [query]))
-    _change(place, campaign, about, as_json, lambda one, which: one.tell(observation, key=key, **which))
+    _change(place, campaign, about, as_json, lambda one, which: one.tell(observation, confirm=yes, key=key, **which))
 
 
 @session_app.command(context_settings=VALUES)
@@ -258,13 +263,40 @@ def correct(
     step: Annotated[int, typer.Argument(parser=whole, metavar="STEP", help="Its number in the history, from 1.")],
     values: Annotated[list[str], typer.Argument(metavar="VALUE...", help="What was really measured.")],
     campaign: Name = None,
+    yes: Yes = False,
     key: Key = None,
     place: Place = None,
     as_json: options.Json = False,
 ) -> None:
     """Replace the value of an earlier step. The log keeps both; everything after is computed anew."""
-    observation = _numbers("observation", values)
-    _change(place, campaign, None, as_json, lambda one, _: one.correct(step, observation, key=key))
+    observation = _observed(values)
+    _change(place, campaign, None, as_json, lambda one, _: one.correct(step, observation, confirm=yes, key=key))
+
+
+@session_app.command()
+def release(
+    reason: Annotated[str, typer.Argument(metavar="[REASON]", help="Why it may stop all the same.")] = "",
+    campaign: Name = None,
+    key: Key = None,
+    version: Version = None,
+    place: Place = None,
+    as_json: options.Json = False,
+) -> None:
+    """Let a campaign stop that the alarm holds, once you have looked at its data. The log keeps that, and why."""
+    about = OpenQuery(version)
+    _change(place, campaign, about, as_json, lambda one, which: one.release(reason, key=key, **which))
+
+
+@session_app.command()
+def verify(
+    queries: Annotated[int, typer.Argument(parser=whole, metavar="K", help="How many; 0 for none.")],
+    campaign: Name = None,
+    key: Key = None,
+    place: Place = None,
+    as_json: options.Json = False,
+) -> None:
+    """Ask for K redundant queries before a stop is final: they expose a prior that is wrong."""
+    _change(place, campaign, None, as_json, lambda one, _: one.ask_to_verify(queries, key=key))
 
 
 @session_app.command()
@@ -299,13 +331,14 @@ def attach(
     query: Annotated[str, typer.Argument(metavar="QUERY", help="Where it was measured: numbers with commas between.")],
     value: Annotated[str, typer.Argument(metavar="VALUE", help="What was measured: numbers with commas between.")],
     campaign: Name = None,
+    yes: Yes = False,
     key: Key = None,
     place: Place = None,
     as_json: options.Json = False,
 ) -> None:
     """Record a measurement made elsewhere: attach 0.1,0.2 1.5"""
-    where, observation = _numbers("query", [query]), _numbers("observation", [value])
-    _change(place, campaign, None, as_json, lambda one, _: one.attach(where, observation, key=key))
+    where, observation = _numbers("query", [query]), _observed([value])
+    _change(place, campaign, None, as_json, lambda one, _: one.attach(where, observation, confirm=yes, key=key))
 
 
 @session_app.command()
@@ -455,14 +488,30 @@ def _leading_step(words: Sequence[str]) -> tuple[int | None, list[str]]:
     return (whole(before.strip()), [after]) if colon else (None, list(words))
 
 
+def _words(words: Sequence[str]) -> list[str]:
+    """What has spaces or commas between."""
+    return re.split(r"[\s,;]+", " ".join(words).strip(" ,;"))
+
+
 def _numbers(field: str, words: Sequence[str]) -> list[float]:
     """Numbers with spaces or commas between."""
     values = []
-    for word in re.split(r"[\s,;]+", " ".join(words).strip(" ,;")):
+    for word in _words(words):
         try:
             values.append(float(word))
         except ValueError:
             raise InvalidInput(field, word, "numbers, such as 0.5 -1") from None
+    return values
+
+
+def _observed(words: Sequence[str]) -> list[float | str]:
+    """Numbers, and words such as yes and no: the campaign knows which of them mean something."""
+    values: list[float | str] = []
+    for word in _words(words):
+        try:
+            values.append(float(word))
+        except ValueError:
+            values.append(word)
     return values
 
 

@@ -25,7 +25,7 @@ def show_next(record: "CampaignRecord", status: "Status") -> None:
     if status.query is not None:
         print(f"{record.name}: query {status.step}   (confidence {status.confidence:.3f}{_remaining(status)})")
         print(f"  measure at  {point(status.query)}")
-        if status.in_prior in ("doubtful", "no"):
+        if status.in_prior in ("doubtful", "no") or status.verifying:
             print(f"  {status.reason.words}")
         return
     ended = "ended at its horizon" if status.truncated else "has stopped"

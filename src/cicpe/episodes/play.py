@@ -78,11 +78,6 @@ class Step(Generic[P]):
     observation: Float[Tensor, "going q observation"] | None
     """What the queries of the episodes that go on returned; None where all end."""
 
-    @property
-    def goes_on(self) -> Bool[Tensor, " live"]:
-        """Which episodes make their query."""
-        return ~self.ends
-
 
 Ends = Callable[[Int[Tensor, " live"], P], Bool[Tensor, " live"]]
 """Which of the live episodes end, by what was proposed for them."""
@@ -121,13 +116,15 @@ def play(
         proposal = player.propose(state, rng)
         after = time + proposal.query.shape[1]
         over = ends(rows, proposal) if after <= last else torch.ones(len(rows), dtype=torch.bool)
-        if bool(over.all()):
+        n_over = int(over.sum())
+        if n_over == len(over):
             yield Step(time, rows, tasks, state, proposal, over, None)
             return
-        going = ~over
-        live, query, next_state = tasks, proposal.query, state
-        if bool(over.any()):
-            live, query, next_state = tasks.select(going), query[going], trees.select(state, going)
+        live_rows, live, query, next_state = rows, tasks, proposal.query, state
+        if n_over:
+            going = ~over
+            live_rows, live, query = rows[going], tasks.select(going), query[going]
+            next_state = trees.select(state, going)
         observation = observe_plate(live, query, rng)
         yield Step(time, rows, tasks, state, proposal, over, observation)
-        time, rows, tasks, state = after, rows[going], live, player.observe(next_state, query, observation)
+        time, rows, tasks, state = after, live_rows, live, player.observe(next_state, query, observation)

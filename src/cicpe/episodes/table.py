@@ -112,8 +112,10 @@ class Assessor:
 
     def propose(self, state: Any, rng: Generator) -> Assessment:
         """What the belief makes of its histories."""
-        n = len(trees.leaves(state)[0])
-        prices = [torch.full((n,), cost) for cost in self.costs]
+        prices = []
+        if self.costs:
+            n = len(trees.leaves(state)[0])
+            prices = [torch.full((n,), cost) for cost in self.costs]
         return self.belief.assess(state, self.epsilons, rng, self.query_spread, prices)
 
     def observe(self, state: Any, query: Tensor, observation: Tensor) -> Any:
@@ -141,51 +143,54 @@ def tabulate(belief: Belief, tasks: TaskBatch, settings: RecordSettings, rng: Ge
     loss, confidence = torch.zeros(len(epsilons), n, prefixes), torch.zeros(len(epsilons), n, prefixes)
     stops = {name: torch.zeros(len(epsilons), len(grid), n, prefixes, dtype=torch.bool) for name, grid in grids.items()}
     std, length = torch.zeros(n, prefixes, belief.answer_space.dim), torch.full((n,), belief.horizon)
-    stopped = torch.zeros(n, len(epsilons), len(costs), dtype=torch.bool)
-
-    def decided(assessment: Assessment) -> Bool[Tensor, "batch epsilon cost"]:
-        return torch.stack([_decisions(settings, grids, assessment, e) for e in range(len(epsilons))], dim=1)
+    stopped = {name: torch.zeros(part.shape[:3], dtype=torch.bool) for name, part in stops.items()}
 
     def settled(rows: Tensor, assessment: Assessment) -> Tensor:
         if settings.deadline is not None and time.perf_counter() > settings.deadline:
             return torch.ones(len(rows), dtype=torch.bool)
-        sure = (assessment.confidence >= settings.certain).all(dim=0)
-        return sure & (stopped[rows] | decided(assessment)).flatten(1).all(dim=1)
+        over = (assessment.confidence >= settings.certain).all(dim=0)
+        for name, now in _decisions(settings, grids, assessment).items():
+            stopped[name][:, :, rows] |= now
+            over = over & stopped[name][:, :, rows].flatten(0, 1).all(dim=0)
+        return over
 
     for step in play(Assessor(belief, epsilons, settings.query_spread, costs), tasks, rng, ends=settled):
-        assessment, rows, now = step.proposal, step.rows, decided(step.proposal)
-        stopped[rows] |= now
+        assessment, rows = step.proposal, step.rows
         length[rows[step.ends]] = step.time
         std[rows, step.time :] = assessment.std[:, None]
-        for e, value in enumerate(_losses(step.tasks, assessment.recommendation)):
-            loss[e, rows, step.time :] = value[:, None]
-            confidence[e, rows, step.time :] = assessment.confidence[e][:, None]
-        first = 0
-        for name, grid in grids.items():
-            part = now[:, :, first : first + len(grid)].permute(1, 2, 0)
-            stops[name][:, :, rows, step.time :] = part[..., None]
-            first += len(grid)
+        confidence[:, rows, step.time :] = assessment.confidence[..., None]
+        loss[:, rows, step.time :] = _losses(step.tasks, assessment.recommendation)[..., None]
+        for name, now in _decisions(settings, grids, assessment).items():
+            stops[name][:, :, rows, step.time :] = now[..., None]
     return EpisodeTable(loss, tasks.context, confidence, stops, std, length)
 
 
 def _decisions(
-    settings: RecordSettings, grids: Mapping[str, Tensor], assessment: Assessment, epsilon: int
-) -> Bool[Tensor, "batch cost"]:
-    """Which thresholds of every rule end which episodes, at one epsilon."""
-    columns, first = [torch.zeros(len(assessment.time), 0, dtype=torch.bool)], 0
+    settings: RecordSettings, grids: Mapping[str, Tensor], assessment: Assessment
+) -> dict[str, Bool[Tensor, "epsilon threshold batch"]]:
+    """Which thresholds of each rule that values queries end which episodes."""
+    decisions, first = {}, 0
     for rule in settings.rules:
-        for k, threshold in enumerate(grids[rule.name]):
-            view = assessment.view(epsilon, first + k, settings.minimum_time)
-            columns.append(rule.would_stop(view, threshold)[:, None])
-        first += len(grids[rule.name])
-    return torch.cat(columns, dim=1)
+        grid = grids[rule.name]
+        continue_value = assessment.continue_value[:, first : first + len(grid)]
+        shape = continue_value.shape
+        view = StopView(
+            assessment.time.expand(shape),
+            settings.minimum_time,
+            assessment.confidence[:, None].expand(shape),
+            assessment.std.expand(*shape, -1),
+            assessment.stop_value[:, None].expand(shape),
+            continue_value,
+        )
+        decisions[rule.name] = rule.would_stop(view, grid[:, None])
+        first += len(grid)
+    return decisions
 
 
-def _losses(tasks: TaskBatch, recommendation: Float[Tensor, "epsilon batch answer"]) -> list[Tensor]:
+def _losses(tasks: TaskBatch, recommendation: Float[Tensor, "epsilon batch answer"]) -> Float[Tensor, "#epsilon batch"]:
     """The loss at every epsilon; computed once where the recommendation is the same at all of them."""
-    if recommendation.stride(0) == 0:
-        return [tasks.loss(recommendation[0])] * len(recommendation)
-    return [tasks.loss(answer) for answer in recommendation]
+    different = recommendation[:1] if recommendation.stride(0) == 0 else recommendation
+    return torch.stack([tasks.loss(answer) for answer in different])
 
 
 class AgentTable(NamedTuple):

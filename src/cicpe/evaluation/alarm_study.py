@@ -31,56 +31,65 @@ class AlarmRow(NamedTuple):
     """Episodes that failed."""
     wrong_flagged: float | None
     """Share of those that end with ``doubtful`` or ``no``; None where none failed."""
+    wrong_held: float | None
+    """Share of those that end with ``no``, which holds the stop of a session: at 1 % false alarms."""
     misleads: bool
     """Whether the accuracy is below 1 - 2 delta: the worlds in which the alarm matters."""
-    doubtful_at_horizon: float
-    """Share of ``doubtful`` or ``no`` had every episode gone on to the horizon."""
+    doubtful_at_horizon: float | None
+    """Share of ``doubtful`` or ``no`` had every episode gone on to the horizon; None where that was not played."""
+    verify: int = 0
+    """Redundant queries before a stop."""
 
 
 def alarm_study(
     agent: Agent,
-    unstopped: Agent,
+    unstopped: Agent | None,
     problem: Problem,
     epsilon: float,
     delta: float,
     episodes: int,
     seed: int,
+    verify: int = 0,
     executor: Executor = HERE,
 ) -> list[AlarmRow]:
     """The prior first, then every named shift that makes sense for the problem.
 
     Args:
         agent: The agent as deployed, with an alarm.
-        unstopped: The same without a stop rule: what the alarm says of longer histories.
+        unstopped: The same without a stop rule, for what the alarm says of longer histories; None to leave that out.
         problem: Its prior.
         epsilon: How close is close enough.
         delta: How often it may fail.
         episodes: Fresh tasks a world.
         seed: Seeds them.
+        verify: Redundant queries that the agent makes before a stop.
         executor: Where they are played.
     """
     rows = []
+    deployed = agent.verified(verify)
     for world, shifted in {PRIOR: problem, **named_shifts(problem)}.items():
-        found = evaluate_agent(agent, shifted, epsilon, episodes, seed, executor)
-        longer = evaluate_agent(unstopped, shifted, epsilon, episodes, seed, executor)
-        p_value, p_longer = found.outcomes.p_value, longer.outcomes.p_value
-        if p_value is None or p_longer is None:
+        result = evaluate_agent(deployed, shifted, epsilon, episodes, seed, executor)
+        longer = None if unstopped is None else evaluate_agent(unstopped, shifted, epsilon, episodes, seed, executor)
+        p_value, p_longer = result.outcomes.p_value, None if longer is None else longer.outcomes.p_value
+        if p_value is None:
             raise InvalidInput("model", "without an alarm", "one with an alarm: cicpe.fit_alarm fits it")
-        flagged, wrong = p_value <= DOUBTFUL, found.outcomes.loss > epsilon
+        flagged, wrong = p_value <= DOUBTFUL, result.outcomes.loss > epsilon
         failed = int(wrong.sum())
         rows.append(
             AlarmRow(
                 world=world,
                 episodes=episodes,
-                accuracy=found.accuracy,
-                mean_queries=found.mean_queries,
+                accuracy=result.accuracy,
+                mean_queries=result.mean_queries,
                 no=_share(p_value <= NO),
                 doubtful=_share(flagged),
                 doubtful_ci=proportion_interval(int(flagged.sum()), episodes),
                 wrong=failed,
                 wrong_flagged=_share(flagged[wrong]) if failed else None,
-                misleads=found.accuracy < 1 - 2 * delta,
-                doubtful_at_horizon=_share(p_longer <= DOUBTFUL),
+                wrong_held=_share(p_value[wrong] <= NO) if failed else None,
+                misleads=result.accuracy < 1 - 2 * delta,
+                doubtful_at_horizon=None if p_longer is None else _share(p_longer <= DOUBTFUL),
+                verify=verify,
             )
         )
     return rows

@@ -85,12 +85,12 @@ class CommonTasks(NamedTuple):
             play_with_common_noise(agent, self.batch.select(torch.tensor([row])), 1, self.seed + row)
             for row in range(min(ALONE, wanted))
         ]
-        queries = sum(int(one.queries.sum()) for one in alone)
+        queries = sum(int(episodes.queries.sum()) for episodes in alone)
         return PlayedTasks(
             success=(outcomes.loss <= epsilon).view(shape),
             queries=outcomes.queries.view(shape),
             stopped=outcomes.stopped.view(shape),
-            seconds_per_query=sum(one.seconds for one in alone) / max(1, queries),
+            seconds_per_query=sum(episodes.seconds for episodes in alone) / max(1, queries),
             batched_seconds_per_query=outcomes.seconds / max(1, int(outcomes.queries.sum())),
         )
 

@@ -7,13 +7,10 @@
   an answer drawn from the posterior succeeds with at least 1 - E[distance^2]/epsilon^2, for a distance loss.
 """
 
-import math
 from functools import partial
 from typing import NamedTuple
 
-import numpy as np
 import torch
-from jaxtyping import Bool, Float
 from scipy.stats import chi2
 from torch import Tensor
 
@@ -22,27 +19,14 @@ from cicpe.agents.belief_agent import BeliefAgent
 from cicpe.episodes.blocks import EpisodeBlock, blocks
 from cicpe.episodes.play import play
 from cicpe.errors import InvalidInput
+from cicpe.evaluation.reliability import Reliability, reliability
 from cicpe.parallel import HERE, Executor
 from cicpe.problems import Problem, TaskBatch
 from cicpe.streams import block_stream, seed_for
 
-BINS = 10
 RANKS = 16
 """Bins of the rank histogram."""
 DRAWS = RANKS * 8 - 1
-
-
-class Reliability(NamedTuple):
-    """Confidence beside the share of successes, in bins of equal size from the least confident up."""
-
-    confidence: tuple[float, ...]
-    accuracy: tuple[float, ...]
-    sizes: tuple[int, ...]
-    error: float
-    """Expected calibration error: the mean distance of the two, over episodes."""
-    brier: float
-    by_chance: float
-    """The error that a perfect confidence would show with so many episodes, on average."""
 
 
 class RankTest(NamedTuple):
@@ -72,27 +56,6 @@ class Diagnosis(NamedTuple):
     """Success of an answer drawn from the posterior at the stop."""
     second_moment_bound: float | None
     """It is at least this; None where the loss is not a distance."""
-
-
-def reliability(confidence: Float[Tensor, " n"], success: Bool[Tensor, " n"], bins: int = BINS) -> Reliability:
-    """Confidence against success, in at most ``bins`` bins; equal confidences share one."""
-    order = confidence.argsort()
-    sure, right = confidence[order].double(), success[order].double()
-    edges = np.linspace(0, len(sure), min(bins, len(sure)) + 1).round().astype(int)
-    starts = [0]
-    for edge in edges[1:-1]:
-        # A bin does not part equal confidences.
-        at = int(torch.searchsorted(sure, sure[edge]))
-        if at > starts[-1]:
-            starts.append(at)
-    parts = [slice(a, b) for a, b in zip(starts, [*starts[1:], len(sure)], strict=True)]
-    shown, found = [float(sure[p].mean()) for p in parts], [float(right[p].mean()) for p in parts]
-    count = [p.stop - p.start for p in parts]
-    error = sum(n * abs(a - b) for n, a, b in zip(count, shown, found, strict=True)) / len(sure)
-    brier = float((sure - right).square().mean())
-    # The mean distance of a share of n from its expectation p is about sqrt(2 p (1 - p) / (pi n)).
-    chance = sum(n * math.sqrt(2 * p * (1 - p) / (math.pi * n)) for n, p in zip(count, shown, strict=True)) / len(sure)
-    return Reliability(tuple(shown), tuple(found), tuple(count), error, brier, chance)
 
 
 def rank_test(ranks: Tensor, draws: int, bins: int = RANKS) -> RankTest:
@@ -129,8 +92,8 @@ def diagnose(agent: BeliefAgent, problem: Problem, episodes: int, seed: int, exe
     for t in range(int(time.max()) + 1):
         here = time == t
         if int(here.sum()) >= 100:
-            found = reliability(confidence[here], right[here])
-            by_time.append((t, found.error, found.brier))
+            table = reliability(confidence[here], right[here])
+            by_time.append((t, table.error, table.brier))
     success = end.loss <= agent.epsilon
     distance = None if not problem.has_distance_loss else end.sampled_loss.double().square().mean()
     return Diagnosis(

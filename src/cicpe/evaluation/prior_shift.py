@@ -144,8 +144,8 @@ class BetaShift:
         """KL(Beta || uniform) = (a - 1)(psi(a) - psi(a + b)) + (b - 1)(psi(b) - psi(a + b)) - log B(a, b)."""
         a, b = self.alpha, self.beta
         mean_log, mean_log_rest = digamma(a) - digamma(a + b), digamma(b) - digamma(a + b)
-        one = (a - 1) * mean_log + (b - 1) * mean_log_rest - betaln(a, b)
-        return self.coordinates * max(0.0, float(one))
+        per_coordinate = (a - 1) * mean_log + (b - 1) * mean_log_rest - betaln(a, b)
+        return self.coordinates * max(0.0, float(per_coordinate))
 
     @property
     def reversed_divergence(self) -> float:
@@ -163,13 +163,13 @@ class BetaShift:
         """
         crossings = self._crossings()
         excess = betainc(self.alpha, self.beta, crossings) - crossings
-        one = float(abs(np.diff(excess)[0])) if len(crossings) == 2 else float(abs(excess).max(initial=0.0))
+        per_coordinate = float(abs(np.diff(excess)[0])) if len(crossings) == 2 else float(abs(excess).max(initial=0.0))
         if self.coordinates == 1:
-            return one
+            return per_coordinate
         a, b = self.alpha, self.beta
         log_affinity = float(betaln((a + 1) / 2, (b + 1) / 2) - betaln(a, b) / 2)
         by_affinity = math.sqrt(max(0.0, -math.expm1(2 * self.coordinates * log_affinity)))
-        return min(1 - (1 - one) ** self.coordinates, by_affinity)
+        return min(1 - (1 - per_coordinate) ** self.coordinates, by_affinity)
 
     def _crossings(self) -> npt.NDArray[np.float64]:
         """Where the Beta density is 1: once where it is monotone, else twice."""
@@ -180,5 +180,5 @@ class BetaShift:
         def height(x: float) -> float:
             return float(self._log_density(np.float64(x)))  # type: ignore[arg-type]
 
-        found = [brentq(height, low, high, xtol=1e-15) for low, high in pieces if height(low) * height(high) < 0]
-        return np.array(found)
+        crossings = [brentq(height, low, high, xtol=1e-15) for low, high in pieces if height(low) * height(high) < 0]
+        return np.array(crossings)

@@ -69,13 +69,13 @@ class TrainingPrior(NamedTuple):
         """s and t along a shifted coordinate, averaged over coordinates."""
         edges = np.linspace(0, 1, BINS + 1)
         place = np.minimum((self.unit * BINS).astype(int), BINS - 1)
-        found = []
+        bins = []
         for i in range(BINS):
             tasks = np.nonzero(place == i)[0]
             if len(tasks):
                 averages = float(self.success[tasks].mean()), float(self.queries[tasks].mean())
-                found.append(ProfileBin(float(edges[i]), float(edges[i + 1]), *averages))
-        return found
+                bins.append(ProfileBin(float(edges[i]), float(edges[i + 1]), *averages))
+        return bins
 
 
 class RobustnessCell(NamedTuple):
@@ -259,19 +259,19 @@ def _success_bounds(law: BetaShift, success: float, variance: float | None) -> d
 
 
 def _accuracy_bounds(law: BetaShift, training: TrainingPrior) -> dict[str, float | None]:
-    found = _success_bounds(law, training.accuracy_ci[0], training.success_variance)
-    return found | {"good_set": _good_set_bound(law, training)}
+    success_bounds = _success_bounds(law, training.accuracy_ci[0], training.success_variance)
+    return success_bounds | {"good_set": _good_set_bound(law, training)}
 
 
 def _queries_bounds(law: BetaShift, training: TrainingPrior, horizon: int) -> dict[str, float | None]:
     mean = training.mean_queries_ci[1]
-    found = {
+    limits = {
         "density_ratio": bounds.density_ratio_queries(mean, law.density_ratio),
         "chi_square": bounds.chi_square_queries(mean, law.chi_square, training.queries_variance),
         "total_variation": bounds.total_variation_queries(mean, law.total_variation, horizon),
         "fast_set": _fast_set_bound(law, training, horizon),
     }
-    return {name: min(value, float(horizon)) if math.isfinite(value) else None for name, value in found.items()}
+    return {name: min(value, float(horizon)) if math.isfinite(value) else None for name, value in limits.items()}
 
 
 def _good_set_bound(law: BetaShift, training: TrainingPrior) -> float:

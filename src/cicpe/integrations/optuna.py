@@ -47,7 +47,7 @@ from cicpe.integrations.objective_scale import (
 )
 from cicpe.integrations.optuna_trials import ASKED, Ending, Shares, TrialReader
 from cicpe.sessions.campaign import SessionModel
-from cicpe.sessions.events import Event, Skipped
+from cicpe.sessions.events import Event, Released, Skipped, Verifying
 from cicpe.sessions.session import Session
 from cicpe.sessions.stores.base import StopName
 from cicpe.sessions.values import numbers
@@ -106,6 +106,9 @@ class CicpeSampler(BaseSampler):
         observations: What the model's own observations are; measured where the model's family is in this library.
         seed: Seeds the suggestions.
         stop: The stop rule.
+        verify: Redundant trials that are made before a stop is final, so that the alarm can tell a wrong prior.
+        confirm: Take values that are not plausible for the model; they are refused otherwise.
+        release: Stop although the alarm says that the trials do not look like the prior; it holds the stop otherwise.
         independent_sampler: Suggests the parameters (and ranges) that the model does not know; without one they are
             refused.
         stop_study: Whether to end ``study.optimize`` once the agent stops.
@@ -123,11 +126,15 @@ class CicpeSampler(BaseSampler):
         observations: Observations | None = None,
         seed: int = 0,
         stop: StopName = "each",
+        verify: int = 0,
+        confirm: bool = False,
+        release: bool = False,
         independent_sampler: BaseSampler | None = None,
         stop_study: bool = True,
         **context: float,
     ) -> None:
-        self._model, self._stop = model, stop
+        self._model, self._stop, self._verify = model, stop, verify
+        self._confirm, self._release = confirm, release
         self._observations = Observations.of(model) if observations is None else observations
         self._value_range = checked_range(value_range, self._observations)
         self._epsilon, self._delta, self._seed = epsilon, delta, seed
@@ -141,7 +148,7 @@ class CicpeSampler(BaseSampler):
         if isinstance(fresh.query_space, Sphere):
             raise InvalidInput("model", "queries on a sphere", "one whose queries are a box")
         self._query_space, self._dim = fresh.query_space, fresh.query_space.dim
-        self._observation_dim = fresh.observation_dim
+        self._observation_dim, self._kinds = fresh.observation_dim, fresh.observations
         self._ranges = None if search_space is None else dict(search_space)
         if self._ranges is not None and not fits(self._ranges, self._dim):
             allowed = f"{fresh.query_space.dim} ranges of numbers, one per coordinate of the model"
@@ -211,7 +218,7 @@ class CicpeSampler(BaseSampler):
         Returns:
             The content of ``study.user_attrs["cicpe"]``, made anew: the answer and its credible region by parameter (or
             under ``value`` where the model answers with a height), ``confidence``, ``stopped``, ``truncated``,
-            ``reason``, ``expected_remaining``, ``in_prior``, and how many trials were taken, and how.
+            ``reason``, ``expected_remaining``, ``in_prior``, ``held``, and how many trials were taken, and how.
         """
         return self._result(study, self._replayed(study))
 
@@ -227,6 +234,7 @@ class CicpeSampler(BaseSampler):
             "reason": reason,
             "expected_remaining": session.expected_remaining_queries,
             "in_prior": session.in_prior,
+            "held": session.held,
             "epsilon": self._epsilon,
             "delta": self._delta,
             "observed": len(session.history),
@@ -261,7 +269,7 @@ class CicpeSampler(BaseSampler):
         factors = {"noise": self._per_value, "epsilon": self._per_value if self._epsilon_is_a_value else 1.0}
         model_units = {name: value * factors.get(name, 1.0) for name, value in given.items()}
         try:
-            return self._model.session(**model_units, seed=seed, stop=self._stop)
+            return self._model.session(**model_units, seed=seed, stop=self._stop, verify=self._verify)
         except InvalidInput as error:
             if factors.get(error.field, 1.0) == 1.0:
                 raise
@@ -279,8 +287,10 @@ class CicpeSampler(BaseSampler):
         def to_observation(number: int, values: Sequence[float]) -> tuple[tuple[float, ...], bool]:
             field = f"value of trial {number}"
             if self._observations.best is None:
-                return numbers(field, values, self._observation_dim), False
+                return self._kinds.read(field, numbers(field, values, self._observation_dim), self._confirm), False
             observation, clipped = self._scale(study).observe(field, values[0])
+            if self._value_range == "as-trained":  # a stated range has its own limits
+                self._kinds.read(field, [observation], self._confirm)
             return (observation,), clipped
 
         return TrialReader(self._ranges_of(study) if ranges is None else ranges, self._query_space, to_observation)
@@ -393,7 +403,8 @@ class CicpeSampler(BaseSampler):
         """The session of the finished trials, and of one that is just ending."""
         events, clipped = self._reader(study).events(study, ending)
         session = self._session(events, self._seed)
-        return _Replay(session, len(events) - session.version, clipped)
+        taken = sum(not isinstance(event, Verifying | Released) for event in session.log)
+        return _Replay(session, len(events) - taken, clipped)
 
     def _session(self, events: tuple[Event, ...], seed: int) -> Session:
         """A session with these events; it goes on from the last one where it can."""
@@ -410,6 +421,8 @@ class CicpeSampler(BaseSampler):
             return session
         if seed == self._seed:
             self._known = _Known(seed, events, session.fork())
+        if self._release and session.held:
+            session.release("the sampler was told to")
         return session
 
 

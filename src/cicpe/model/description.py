@@ -12,6 +12,7 @@ from cicpe.beliefs.base import BeliefConfig, TaskShape
 from cicpe.beliefs.registry import read_config
 from cicpe.config import Config
 from cicpe.problems import Problem, ProblemSpec
+from cicpe.problems.observations import ObservationKinds
 from cicpe.spaces import space_from_json
 
 FORMAT = "cicpe-model-2"
@@ -34,6 +35,8 @@ class Description(Config):
     query_space: dict[str, Any]
     answer_space: dict[str, Any]
     observation_dim: int = Field(ge=1)
+    observations: tuple[dict[str, Any], ...] | None = None
+    """What each entry of an observation can be, by ``cicpe.problems.observations``; older models do not say."""
     context_names: tuple[str, ...]
     default_context: tuple[float, ...] | None
     context_low: tuple[float, ...]
@@ -70,6 +73,14 @@ class Description(Config):
             values = getattr(self, name)
             if values is not None and len(values) != len(self.context_names):
                 raise ValueError(f"{name}: needs one number for each of {self.context_names}")
+        return self
+
+    @model_validator(mode="after")
+    def _observations(self) -> "Description":
+        if self.observations is not None:
+            kinds = ObservationKinds.from_json(self.observations).kinds
+            if len(kinds) != self.observation_dim:
+                raise ValueError(f"observations: needs one kind for each of {self.observation_dim} entries")
         return self
 
     @property

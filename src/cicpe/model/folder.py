@@ -65,7 +65,7 @@ class ModelParts(NamedTuple):
         """The content of ``config.json`` beside those files, but for the hash of that content."""
         hashes = {name: _sha256(data) for name, data in files.items()}
         # What older versions did not know is left out where it says nothing: their models keep their fingerprints.
-        unsaid = {"problem_source"} if self.description.problem_source is None else set()
+        unsaid = {name for name in ("problem_source", "observations") if getattr(self.description, name) is None}
         return self.description.model_dump(mode="json", exclude=unsaid) | {"files": hashes, "format": FORMAT}
 
     def fingerprint(self) -> str:

@@ -2,7 +2,9 @@
 
 import hashlib
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple, final
 
@@ -15,12 +17,14 @@ from cicpe.agents.belief_agent import BeliefAgent
 from cicpe.agents.stop_rules import STOP_RULES, rules_for, stop_rule
 from cicpe.beliefs.base import Belief
 from cicpe.calibration.table import Calibration
-from cicpe.errors import InvalidInput, meant
+from cicpe.errors import CicpeError, InvalidInput, meant
 from cicpe.model.card import card
 from cicpe.model.description import Description
 from cicpe.model.folder import ModelParts, read_folder, weights_of, write_folder
 from cicpe.problems import Problem, problem_class, spec_of
+from cicpe.problems.observations import ObservationKinds
 from cicpe.problems.registry import make_from_class
+from cicpe.problems.structure import observation_kinds
 from cicpe.sessions.session import Session
 from cicpe.streams import stream
 
@@ -102,14 +106,28 @@ class Model:
             platt=self.calibration.platt_at(epsilon),
         )
 
-    def session(self, epsilon: float, delta: float, *, seed: int = 0, stop: str = "each", **context: float) -> Session:
-        """A live campaign. Context, such as ``noise=0.05``, is given by name; see ``context_names``."""
+    def session(
+        self, epsilon: float, delta: float, *, seed: int = 0, stop: str = "each", verify: int = 0, **context: float
+    ) -> Session:
+        """A live campaign.
+
+        Args:
+            epsilon: How far off the answer may be.
+            delta: How often it may be farther off.
+            seed: Seeds the queries.
+            stop: The stop rule.
+            verify: Redundant queries that are made before a stop is final, so that the alarm can tell a wrong prior.
+            context: What is known beforehand, by name, such as ``noise=0.05``; see ``context_names``.
+
+        Returns:
+            A session with an empty log, or with the wish to verify in it.
+        """
         agent = self.agent(epsilon, delta, stop)
         values = self._context(context)
-        return Session(
+        session = Session(
             agent,
             self.belief.query_space,
-            self.description.observation_dim,
+            self.observations,
             values,
             epsilon,
             delta,
@@ -118,6 +136,23 @@ class Model:
             typical_queries=self.calibration.typical_queries(stop, agent.stop_epsilon, delta, values),
             model_sha256=self.fingerprint,
         )
+        if verify:
+            session.ask_to_verify(verify)
+        return session
+
+    @cached_property
+    def observations(self) -> ObservationKinds:
+        """What an observation can be: as it was saved, or for older models as their family shows where that is at hand.
+
+        A model that does not say, of a family that is neither registered nor given, takes any finite number.
+        """
+        about = self.description
+        if about.observations is not None:
+            return ObservationKinds.from_json(about.observations)
+        if self.family is not None or about.problem_spec.is_registered:
+            with suppress(CicpeError):  # a registered family may need data that is not here
+                return observation_kinds(self.problem)
+        return ObservationKinds.any_number(about.observation_dim)
 
     def full_context(self, named: Mapping[str, float]) -> dict[str, float]:
         """Every context by name: as given, and what is taken where none was named."""

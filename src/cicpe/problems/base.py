@@ -30,6 +30,7 @@ from torch import Generator, Tensor
 from cicpe import trees
 from cicpe.errors import InvalidInput, ProblemError
 from cicpe.problems.context import ContextGrid, knots_per_context
+from cicpe.problems.observations import ObservationKind
 from cicpe.spaces import Box, Space
 from cicpe.statistics import log_grid
 
@@ -92,6 +93,8 @@ class Problem(ABC):
     """The range of epsilon that a model is trained for where none is asked for."""
     context_names: Sequence[str] = ()
     """Names of the numbers that an agent is told before its first query, such as ``noise``."""
+    observation: ObservationKind | Sequence[ObservationKind] | None = None
+    """Optional: what an observation can be, one kind for all of its entries or one per entry; found where not given."""
     parameter_space: Box | None = None
     """Optional: a box that the numbers of ``parameters`` live in; None where a task is no list of numbers."""
 

@@ -127,14 +127,14 @@ def _columns_of_target(problem: Problem, rng: Generator, n: int = 64) -> Int[Ten
     """The parameters that the target depends on: those that change it when they are swapped among tasks."""
     tasks = TaskBatch.draw(problem, n, rng)
     parameters = problem.parameters(tasks.task)
-    found = []
+    columns = []
     for column in range(parameters.shape[1]):
         swapped = parameters.clone()
         swapped[:, column] = parameters[:, column].roll(1)
         target = torch.as_tensor(problem.target(problem.from_parameters(swapped, tasks.context)))
         if not torch.allclose(target.reshape(tasks.target.shape).float(), tasks.target):
-            found.append(column)
-    return torch.tensor(found, dtype=torch.long)
+            columns.append(column)
+    return torch.tensor(columns, dtype=torch.long)
 
 
 def _pool(problem: Problem, rng: Generator) -> TaskBatch:

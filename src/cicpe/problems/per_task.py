@@ -79,29 +79,31 @@ class PerTaskProblem(Problem):
     def observe(self, task: Tasks, query: Float[Tensor, "n query"], rng: Generator) -> Float[Tensor, "n observation"]:
         numpy_rng = _numpy_generator(rng)
         places = _rows(query)
-        found = [self.observe_one(one, place, numpy_rng) for one, place in zip(task, places, strict=True)]
-        return self._stack("observe_one", found, self.__dict__.get("observation_dim"), "as many for every task")
+        observations = [self.observe_one(single, place, numpy_rng) for single, place in zip(task, places, strict=True)]
+        return self._stack("observe_one", observations, self.__dict__.get("observation_dim"), "as many for every task")
 
     @final
     def target(self, task: Tasks) -> Float[Tensor, "n answer"]:
         dim = self.answer_space.dim
-        return self._stack("target_one", [self.target_one(one) for one in task], dim, "a point of the answer space")
+        return self._stack(
+            "target_one", [self.target_one(single) for single in task], dim, "a point of the answer space"
+        )
 
     def loss(self, task: Tasks, answer: Float[Tensor, "n answer"]) -> Float[Tensor, " n"]:
         if self.has_distance_loss:
             return super().loss(task, answer)
-        found = [self.loss_one(one, point) for one, point in zip(task, _rows(answer), strict=True)]
-        return self._stack("loss_one", found, 1, "the loss of one answer")[:, 0]
+        losses = [self.loss_one(single, point) for single, point in zip(task, _rows(answer), strict=True)]
+        return self._stack("loss_one", losses, 1, "the loss of one answer")[:, 0]
 
     @final
     def context(self, task: Tasks) -> Float[Tensor, "n context"]:
         names = ", ".join(self.context_names) or "context_names is empty"
-        return self._stack("context_one", [self.context_one(one) for one in task], len(self.context_names), names)
+        return self._stack("context_one", [self.context_one(single) for single in task], len(self.context_names), names)
 
-    def _stack(self, method: str, found: Iterable[Any], length: int | None, what: str) -> Tensor:
+    def _stack(self, method: str, values: Iterable[Any], length: int | None, what: str) -> Tensor:
         """Joins what a user's method returned for each task, refusing a row that is not ``length`` numbers."""
         rows: list[npt.NDArray[np.float64]] = []
-        for row, value in enumerate(found):
+        for row, value in enumerate(values):
             try:
                 numbers = np.atleast_1d(np.asarray(value, dtype=np.float64))
             except (TypeError, ValueError):

@@ -1,12 +1,15 @@
 """What can be seen of a problem by asking it a few questions: the facts that default choices rest on."""
 
 import time
+from dataclasses import replace
 from typing import NamedTuple
 
 import torch
 from torch import Generator, Tensor
 
+from cicpe.errors import InvalidInput, ProblemError
 from cicpe.problems.base import Problem, TaskBatch
+from cicpe.problems.observations import Number, ObservationKind, ObservationKinds, find_kind, is_mirrored
 
 TASKS = 64
 QUERIES = 96
@@ -16,6 +19,9 @@ SLOW = 5e-4
 """Seconds per observation above which fewer are made."""
 NEIGHBOURS = 8
 """Queries whose observations are averaged, to see a peak through noise."""
+
+KIND_TASKS, KIND_QUERIES = 1024, 8
+"""Size of the pilot that finds plausible limits: tasks, and random queries per task; an eighth of both where slow."""
 
 
 class Structure(NamedTuple):
@@ -71,6 +77,57 @@ def _pilot(problem: Problem, rng: Generator) -> tuple[TaskBatch, Tensor, Tensor,
     query = problem.query_space.sample(n * each, rng)
     first, second = many.observe(query, rng), many.observe(query, rng)
     return tasks, query.view(n, each, -1), first.view(n, each, -1), second.view(n, each, -1)
+
+
+def observation_kinds(problem: Problem, seed: int = 0) -> ObservationKinds:
+    """What an observation of a problem can be: as it declares, with what it leaves open from a pilot of simulations.
+
+    The pilot observes random tasks at random queries, and at the target where that is a query too: random queries may
+    all miss a narrow peak.
+
+    Args:
+        problem: The family.
+        seed: Seeds the pilot.
+
+    Returns:
+        One kind per entry. A declaration that the simulations contradict is a ``ProblemError``.
+    """
+    rng = torch.Generator().manual_seed(seed)
+    tasks, each = TaskBatch.draw(problem, KIND_TASKS, rng), KIND_QUERIES
+    if seconds_per_observation(tasks) > SLOW:
+        tasks, each = tasks.select(torch.arange(KIND_TASKS // 8)), 2
+    many = tasks.select(torch.arange(len(tasks)).repeat_interleave(each))
+    seen = many.observe(problem.query_space.sample(len(many), rng), rng)
+    if problem.query_space == problem.answer_space:
+        seen = torch.cat([seen, tasks.observe(problem.query_space.project(tasks.target), rng)])
+    declared = declared_kinds(problem, seen.shape[-1])
+    return ObservationKinds(
+        tuple(_settled(problem, kind, entry) for kind, entry in zip(declared, seen.unbind(dim=-1), strict=True))
+    )
+
+
+def declared_kinds(problem: Problem, entries: int) -> tuple[ObservationKind | None, ...]:
+    """What a problem itself says of each entry of its observations; None where it says nothing."""
+    said = problem.observation
+    if said is None or isinstance(said, ObservationKind):
+        return (said,) * entries
+    if not all(isinstance(kind, ObservationKind) for kind in said) or len(said) != entries:
+        raise InvalidInput("observation", said, f"one kind such as Number(), or a tuple of {entries}, one per entry")
+    return tuple(said)
+
+
+def _settled(problem: Problem, kind: ObservationKind | None, entry: Tensor) -> ObservationKind:
+    """The declared kind of an entry with its limits, or the one that was found."""
+    if kind is None:
+        kind = find_kind(entry)
+    for value in (float(entry.min()), float(entry.max()), *entry[:256].tolist()):
+        try:
+            kind.read(value)
+        except ValueError:
+            name = type(problem).__name__
+            raise ProblemError(f"{name}.observe returned {value:g}; {name}.observation says {kind.allowed}") from None
+    settled = kind.within(float(entry.min()), float(entry.max()))
+    return replace(settled, mirrored=is_mirrored(entry)) if isinstance(settled, Number) else settled
 
 
 def seconds_per_observation(tasks: TaskBatch, n: int = 8) -> float:

@@ -16,13 +16,13 @@ def read_comparison(path: Path) -> dict[str, Any]:
     """The comparison in a file, or an error that says what the file should be."""
     allowed = "the JSON of `cicpe compare --json`"
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        comparison = json.loads(path.read_text(encoding="utf-8"))
     except (UnicodeDecodeError, json.JSONDecodeError) as error:
         raise InvalidInput("run", str(path), f"{allowed} ({error})") from None
-    missing = [key for key in NEEDED if not isinstance(found, dict) or key not in found]
-    if missing or not found["rows"]:
+    missing = [key for key in NEEDED if not isinstance(comparison, dict) or key not in comparison]
+    if missing or not comparison["rows"]:
         raise InvalidInput("run", str(path), f"{allowed}; this has no {missing[0] if missing else 'rows'}")
-    return dict(found)
+    return dict(comparison)
 
 
 def group_of(method: str) -> Group:
@@ -46,24 +46,24 @@ def method_of(row: dict[str, Any]) -> MethodRow:
     )
 
 
-def comparison_report(found: dict[str, Any]) -> Report:
+def comparison_report(comparison: dict[str, Any]) -> Report:
     """Lays a comparison out."""
-    rows: list[dict[str, Any]] = found["rows"]
-    given = [(key, found.get(key)) for key in ("dim", "noise", "epsilon", "delta", "seed")]
-    at = ", ".join(f"{key} {value:g}" for key, value in given if isinstance(value, int | float))
+    rows: list[dict[str, Any]] = comparison["rows"]
+    setting = [(key, comparison.get(key)) for key in ("dim", "noise", "epsilon", "delta", "seed")]
+    at = ", ".join(f"{key} {value:g}" for key, value in setting if isinstance(value, int | float))
     lead = f"{at}. All methods played the same tasks with the same noise. Intervals are 95 %."
-    figure = plot_methods([method_of(row) for row in rows], goal=1 - found["delta"])
+    figure = plot_methods([method_of(row) for row in rows], goal=1 - comparison["delta"])
     tasks = sorted({row["tasks"] for row in rows})
     many = f"{tasks[0]:,}" if len(tasks) == 1 else f"{tasks[0]:,} to {tasks[-1]:,}"
-    caption = f"Accuracy and queries, n = {many} tasks a method, seed {found['seed']}."
-    budget = f"Methods that cannot stop by themselves had {found['budget']} queries ({found['budget_from']})."
+    caption = f"Accuracy and queries, n = {many} tasks a method, seed {comparison['seed']}."
+    budget = f"Methods that cannot stop by themselves had {comparison['budget']} queries ({comparison['budget_from']})."
     sections = [
         Section("Accuracy and queries", [Picture("methods", figure, caption), Text(budget), _table(rows)]),
         Section("Time", [_times(rows)]),
     ]
-    if found["left_out"]:
-        sections.append(Section("Left out", [Table(("method", "why"), list(found["left_out"].items()))]))
-    return Report(f"{found['problem']}: methods compared", lead, sections, {"kind": "comparison", **found})
+    if comparison["left_out"]:
+        sections.append(Section("Left out", [Table(("method", "why"), list(comparison["left_out"].items()))]))
+    return Report(f"{comparison['problem']}: methods compared", lead, sections, {"kind": "comparison", **comparison})
 
 
 def _table(rows: list[dict[str, Any]]) -> Table:

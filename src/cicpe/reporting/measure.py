@@ -16,7 +16,16 @@ from cicpe.episodes.table import tabulate_agent
 from cicpe.episodes.trace import Trace, trace_episode
 from cicpe.errors import InvalidInput
 from cicpe.evaluation.evaluate import Evaluation, evaluate_agent
-from cicpe.evaluation.reliability import Curve, Floats, ReliabilityBins, reliability, spread, survival
+from cicpe.evaluation.reliability import (
+    EVEN,
+    Curve,
+    Floats,
+    Reliability,
+    at_random_times,
+    reliability,
+    spread,
+    survival,
+)
 from cicpe.evaluation.robustness import Robustness, robustness
 from cicpe.model import Model
 from cicpe.parallel import HERE, Executor
@@ -82,7 +91,7 @@ class Measured(NamedTuple):
     survival: Curve
     spread: Curve
     belief_episodes: int
-    reliability: ReliabilityBins
+    reliability: Reliability
     examples: list[Example]
     robustness: Robustness | None
 
@@ -142,7 +151,7 @@ def measure(
         survival=survival(result.outcomes.queries),
         spread=spread(beliefs),
         belief_episodes=len(beliefs.loss_BT),
-        reliability=reliability(beliefs, setting.epsilon, setting.seed + 1),
+        reliability=reliability(*at_random_times(beliefs, setting.epsilon, setting.seed + 1), borders=EVEN),
         examples=play_examples(agent, problem, EXAMPLES, setting.seed + 2),
         robustness=shifted,
     )

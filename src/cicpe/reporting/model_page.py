@@ -41,20 +41,20 @@ def model_report(
         problem: What to play it on, where that is not its own family.
         executor: Where it is played.
     """
-    found = measure(model, setting, with_robustness, problem, executor)
+    measured = measure(model, setting, with_robustness, problem, executor)
     curves = training_curves(folder)
     sections = [
-        _about(model, found),
-        _accuracy(found),
-        _survival(found),
-        _spread(found),
-        _examples(model, found),
-        _reliability(found),
-        *([_robustness(found.robustness, setting)] if found.robustness is not None else []),
+        _about(model, measured),
+        _accuracy(measured),
+        _survival(measured),
+        _spread(measured),
+        _examples(model, measured),
+        _reliability(measured),
+        *([_robustness(measured.robustness, setting)] if measured.robustness is not None else []),
         _training(model, curves),
     ]
     lead = f"{_at(setting)}. {setting.episodes:,} fresh tasks, seed {setting.seed}. Intervals are 95 %."
-    return Report(f"{name}: a report", lead, sections, _numbers(model, name, found))
+    return Report(f"{name}: a report", lead, sections, _numbers(model, name, measured))
 
 
 def _at(setting: Setting) -> str:
@@ -66,7 +66,7 @@ def _sample(setting: Setting) -> str:
     return f"n = {setting.episodes:,} tasks, seed {setting.seed}"
 
 
-def _about(model: Model, found: Measured) -> Section:
+def _about(model: Model, measured: Measured) -> Section:
     about, low, high = model.description, model.calibration.epsilons[0], model.calibration.epsilons[-1]
     options = ", ".join(f"{key} {value}" for key, value in about.problem_options.items()) or "none"
     rows = [
@@ -94,12 +94,14 @@ def _space(space: dict[str, Any]) -> str:
     return f"{space['kind']}, {size} coordinate{'' if size == 1 else 's'}"
 
 
-def _accuracy(found: Measured) -> Section:
-    result, cell = found.result, found.published
+def _accuracy(measured: Measured) -> Section:
+    result, cell = measured.result, measured.published
     low, high = result.accuracy_ci
     q_low, q_high = result.mean_queries_ci
     tiles = [
-        Tile(f"{result.accuracy:.3f}", f"accuracy, {low:.3f} to {high:.3f}; {1 - found.setting.delta:g} was asked for"),
+        Tile(
+            f"{result.accuracy:.3f}", f"accuracy, {low:.3f} to {high:.3f}; {1 - measured.setting.delta:g} was asked for"
+        ),
         Tile(f"{result.mean_queries:.2f}", f"queries on average, {q_low:.2f} to {q_high:.2f}"),
         Tile(f"{result.median_queries:g}", "queries, median"),
         Tile(f"{result.truncated:.1%}", "of the episodes ended at the horizon, not by choice"),
@@ -120,12 +122,12 @@ def _accuracy(found: Measured) -> Section:
         best = cell.best
         if best.accuracy is not None and best.queries is not None:
             methods[0] = methods[0]._replace(paper_accuracy=best.accuracy, paper_queries=best.queries)
-            goal = 1 - found.setting.delta
+            goal = 1 - measured.setting.delta
             blocks.append(
                 Picture(
                     "accuracy",
                     plot_methods(methods, goal=goal),
-                    f"This model beside the paper's best variant at the same setting; {_sample(found.setting)}.",
+                    f"This model beside the paper's best variant at the same setting; {_sample(measured.setting)}.",
                 )
             )
         blocks.append(Table(("", "accuracy", "queries"), rows))
@@ -134,23 +136,23 @@ def _accuracy(found: Measured) -> Section:
     return Section("Accuracy and queries", blocks)
 
 
-def _survival(found: Measured) -> Section:
-    figure = plot_survival({"this model": found.survival}, note="band: exact 95 %")
-    caption = f"Share of episodes that have not stopped after t queries. {_sample(found.setting)}."
+def _survival(measured: Measured) -> Section:
+    figure = plot_survival({"this model": measured.survival}, note="band: exact 95 %")
+    caption = f"Share of episodes that have not stopped after t queries. {_sample(measured.setting)}."
     return Section("How long episodes last", [Picture("survival", figure, caption)])
 
 
-def _spread(found: Measured) -> Section:
-    figure = plot_spread({"this model": found.spread}, {"this model": found.result.median_queries})
+def _spread(measured: Measured) -> Section:
+    figure = plot_spread({"this model": measured.spread}, {"this model": measured.result.median_queries})
     caption = (
         "Standard deviation of the posterior, averaged over coordinates, had every episode gone on. "
-        f"n = {found.belief_episodes:,} tasks, seed {found.setting.seed + 1}."
+        f"n = {measured.belief_episodes:,} tasks, seed {measured.setting.seed + 1}."
     )
     return Section("The posterior over time", [Picture("posterior", figure, caption)])
 
 
-def _examples(model: Model, found: Measured) -> Section:
-    examples, setting = found.examples, found.setting
+def _examples(model: Model, measured: Measured) -> Section:
+    examples, setting = measured.examples, measured.setting
     seeds = f"The first tasks of seeds {setting.seed + 2} to {setting.seed + 1 + len(examples)}; they were not chosen."
     blocks: list[Block] = []
     if all(example.path is not None for example in examples):
@@ -229,21 +231,21 @@ def plane(example: Example, epsilon: float, whole: bool) -> Plane:
     )
 
 
-def _reliability(found: Measured) -> Section:
-    result, pairs = found.result, found.reliability
+def _reliability(measured: Measured) -> Section:
+    result = measured.result
     stop = AtTheStop(result.confidence, result.accuracy, result.accuracy_ci)
-    figure = plot_reliability(*pairs, stop=stop)
+    figure = plot_reliability(*measured.reliability.columns, stop=stop)
     caption = (
         "Right answers against the confidence in them: every episode once, after a random number of queries. "
-        f"n = {found.belief_episodes:,} tasks, seed {found.setting.seed + 1}; bars are exact 95 % intervals."
+        f"n = {measured.belief_episodes:,} tasks, seed {measured.setting.seed + 1}; bars are exact 95 % intervals."
     )
     return Section("Can its confidence be believed", [Picture("reliability", figure, caption)])
 
 
-def robustness_panels(found: Robustness) -> tuple[list[float], list[float], list[tuple[str, Any, Any, Any]]]:
+def robustness_panels(study: Robustness) -> tuple[list[float], list[float], list[tuple[str, Any, Any, Any]]]:
     """The grid's alphas and betas, and the panels of accuracy and queries on it."""
-    alphas, betas = sorted({c.alpha for c in found.cells}), sorted({c.beta for c in found.cells})
-    cell = {(c.alpha, c.beta): c for c in found.cells}
+    alphas, betas = sorted({c.alpha for c in study.cells}), sorted({c.beta for c in study.cells})
+    cell = {(c.alpha, c.beta): c for c in study.cells}
 
     def table(pick: Any) -> Any:
         return np.array([[pick(cell[a, b]) for b in betas] for a in alphas])
@@ -257,10 +259,10 @@ def robustness_panels(found: Robustness) -> tuple[list[float], list[float], list
     return alphas, betas, [("accuracy", *accuracy), ("mean queries", *queries)]
 
 
-def _robustness(found: Robustness, setting: Setting) -> Section:
-    figure = plot_robustness(*robustness_panels(found))
+def _robustness(study: Robustness, setting: Setting) -> Section:
+    figure = plot_robustness(*robustness_panels(study))
     caption = (
-        f"The same frozen agent when the {found.shifted} follows a Beta law; the training prior is boxed. "
+        f"The same frozen agent when the {study.shifted} follows a Beta law; the training prior is boxed. "
         f"{setting.episodes:,} tasks a cell, seed {setting.seed + 3}, with 95 % intervals."
     )
     return Section("Under other priors", [Picture("robustness", figure, caption)])
@@ -280,15 +282,15 @@ def _training(model: Model, curves: Curves | None) -> Section:
     return Section("How it was trained", [Text(text), Picture("training", figure, caption)])
 
 
-def _numbers(model: Model, name: str, found: Measured) -> dict[str, object]:
-    result, cell = found.result, found.published
+def _numbers(model: Model, name: str, measured: Measured) -> dict[str, object]:
+    result, cell = measured.result, measured.published
     best = None if cell is None else cell.best._asdict()
     return {
         "kind": "model",
         "model": name,
         "problem": model.description.problem,
         "model_sha256": model.sha256,
-        **found.setting._asdict(),
+        **measured.setting._asdict(),
         "accuracy": result.accuracy,
         "accuracy_ci": list(result.accuracy_ci),
         "mean_queries": result.mean_queries,
@@ -298,10 +300,10 @@ def _numbers(model: Model, name: str, found: Measured) -> dict[str, object]:
         "confidence": result.confidence,
         "paper_best": best,
         "reference_queries": None if cell is None else cell.reference_queries,
-        "survival": _lists(found.survival),
-        "posterior_std": _lists(found.spread),
-        "reliability": _lists(found.reliability),
-        "robustness": None if found.robustness is None else [cell._asdict() for cell in found.robustness.cells],
+        "survival": _lists(measured.survival),
+        "posterior_std": _lists(measured.spread),
+        "reliability": measured.reliability._asdict(),
+        "robustness": None if measured.robustness is None else [cell._asdict() for cell in measured.robustness.cells],
     }
 
 

@@ -9,7 +9,7 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
-from cicpe.errors import InvalidInput, ModelError, ProblemError, SessionError, allowed_by, refusal
+from cicpe.errors import Implausible, InvalidInput, ModelError, ProblemError, SessionError, allowed_by, refusal
 from cicpe.server.schemas import Fault
 from cicpe.sessions.stores import StoreError
 
@@ -44,6 +44,11 @@ def add_handlers(app: FastAPI) -> None:
     @app.exception_handler(Refused)
     def refused(_: Request, error: Refused) -> Response:
         return answer(error.code, error.body)
+
+    @app.exception_handler(Implausible)
+    def implausible(_: Request, error: Implausible) -> Response:
+        doubted = fault(error.field, error.value, error.allowed)
+        return answer(422, doubted.model_copy(update={"needs_confirmation": True}))
 
     @app.exception_handler(InvalidInput)
     def invalid(_: Request, error: InvalidInput) -> Response:

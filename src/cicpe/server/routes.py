@@ -20,14 +20,17 @@ from cicpe.server.schemas import (
     Fork,
     Key,
     LogEntry,
+    MeasuredValue,
     Models,
     ModelView,
     NewCampaign,
     PlotData,
     Question,
+    Release,
     Skipping,
     Tell,
     Undo,
+    Verify,
 )
 from cicpe.server.service import CampaignService, model_view, plot_data
 from cicpe.sessions.campaign import Campaign, OtherQuery
@@ -111,13 +114,14 @@ def make_routes(service: CampaignService) -> APIRouter:
     @api.post("/campaigns/{campaign}/tell")
     def tell(campaign: CampaignName, body: Tell, key: IdempotencyKey = None) -> CampaignView:
         """Record what was measured at the open query, which the body names by the version, the step or the query."""
-        return changed(campaign, lambda one: one.tell(body.observation, key=key, **_which(body)))
+        return changed(campaign, lambda one: one.tell(body.observation, **_measured(body, key), **_which(body)))
 
     @api.post("/campaigns/{campaign}/correct")
     def correct(campaign: CampaignName, body: Correct, key: IdempotencyKey = None) -> CampaignView:
         """Replace the value of an earlier step. The log keeps both."""
         values, seen = body.observation, body.expected_version
-        return changed(campaign, lambda one: one.correct(body.step, values, key=key, expected_version=seen))
+        how = _measured(body, key)
+        return changed(campaign, lambda one: one.correct(body.step, values, expected_version=seen, **how))
 
     @api.post("/campaigns/{campaign}/undo")
     def undo(campaign: CampaignName, body: Undo, key: IdempotencyKey = None) -> CampaignView:
@@ -133,7 +137,20 @@ def make_routes(service: CampaignService) -> APIRouter:
     def attach(campaign: CampaignName, body: Attach, key: IdempotencyKey = None) -> CampaignView:
         """Record a measurement made elsewhere."""
         values, seen = body.observation, body.expected_version
-        return changed(campaign, lambda one: one.attach(body.query, values, key=key, expected_version=seen))
+        how = _measured(body, key)
+        return changed(campaign, lambda one: one.attach(body.query, values, expected_version=seen, **how))
+
+    @api.post("/campaigns/{campaign}/release")
+    def release(campaign: CampaignName, body: Release, key: IdempotencyKey = None) -> CampaignView:
+        """Let a campaign stop that the alarm holds, once someone has looked at its data."""
+        seen = body.expected_version
+        return changed(campaign, lambda one: one.release(body.reason, key=key, expected_version=seen))
+
+    @api.post("/campaigns/{campaign}/verify")
+    def verify(campaign: CampaignName, body: Verify, key: IdempotencyKey = None) -> CampaignView:
+        """Ask for redundant queries before a stop is final: they expose a prior that is wrong."""
+        seen = body.expected_version
+        return changed(campaign, lambda one: one.ask_to_verify(body.queries, key=key, expected_version=seen))
 
     @api.post("/campaigns/{campaign}/fork", status_code=201)
     def fork(campaign: CampaignName, body: Fork) -> CampaignView:
@@ -174,6 +191,11 @@ def _which(body: AboutOpenQuery) -> dict[str, Any]:
         allowed = "the version that you saw, or in its place the step or the query that this is about"
         raise Refused(422, fault("expected_version", None, allowed, f"expected_version is missing: {allowed}"))
     return {"expected_version": body.expected_version, "step": body.step, "query": body.query}
+
+
+def _measured(body: MeasuredValue, key: str | None) -> dict[str, Any]:
+    """How a measurement is to be recorded."""
+    return {"confirm": body.confirm, "key": key}
 
 
 def _refusal(service: CampaignService, campaign: Campaign, error: SessionError) -> Fault:

@@ -4,7 +4,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, FiniteFloat, WithJsonSchema
 
-from cicpe.sessions.events import Event
+from cicpe.sessions.events import MOST_VERIFICATIONS, Event
 from cicpe.sessions.status import Skip, Status
 from cicpe.sessions.stores import CampaignRecord
 from cicpe.sessions.stores.base import KEY_LENGTH, StopName
@@ -70,18 +70,44 @@ class AboutOpenQuery(Change):
     """The open query itself: refused with 409 where it is another."""
 
 
-class Tell(AboutOpenQuery):
+Observed = Annotated[
+    list[Number | Annotated[bool, Field(strict=True)] | Annotated[str, Field(max_length=LONGEST)]],
+    Field(min_length=1, max_length=MOST_NUMBERS),
+    BeforeValidator(lambda value: value if isinstance(value, list) else [value]),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"type": ["number", "boolean", "string"]},
+                {
+                    "type": "array",
+                    "items": {"type": ["number", "boolean", "string"]},
+                    "minItems": 1,
+                    "maxItems": MOST_NUMBERS,
+                },
+            ]
+        }
+    ),
+]
+"""A number, or yes and no, or the name of a category; or a list of them."""
+
+
+class MeasuredValue(_Body):
+    """What was measured, and whether its sender stands by it."""
+
+    observation: Observed
+    confirm: Annotated[bool, Field(strict=True)] = False
+    """Record it though it is not plausible: sent again so after a refusal that says ``needs_confirmation``."""
+
+
+class Tell(AboutOpenQuery, MeasuredValue):
     """What was measured at the open query."""
 
-    observation: Numbers
 
-
-class Correct(Change):
+class Correct(Change, MeasuredValue):
     """What was really measured at an earlier step."""
 
     step: StepNumber
     """Its number in the history, from 1."""
-    observation: Numbers
 
 
 class Undo(_Body):
@@ -97,11 +123,24 @@ class Skipping(AboutOpenQuery):
     reason: Annotated[str, Field(max_length=LONGEST, pattern=PRINTABLE)] = ""
 
 
-class Attach(Change):
+class Attach(Change, MeasuredValue):
     """A measurement made elsewhere."""
 
     query: Numbers
-    observation: Numbers
+
+
+class Release(_Body):
+    """Why a campaign may stop that the alarm holds."""
+
+    expected_version: Version
+    """The version that its sender has looked at: refused with 409 where the campaign is at another."""
+    reason: Annotated[str, Field(max_length=LONGEST, pattern=PRINTABLE)] = ""
+
+
+class Verify(Change):
+    """How many redundant queries are made before a stop is final."""
+
+    queries: Annotated[int, Field(strict=True, ge=0, le=MOST_VERIFICATIONS)]
 
 
 class Fork(_Body):
@@ -120,6 +159,8 @@ class NewCampaign(_Body):
     delta: Annotated[Number, Field(gt=0, lt=1)]
     seed: Annotated[int, Field(strict=True, ge=0, lt=2**32)] = 0
     stop: StopName = "each"
+    verify: Annotated[int, Field(strict=True, ge=0, le=MOST_VERIFICATIONS)] = 0
+    """Redundant queries before a stop is final."""
     context: Annotated[dict[str, Number], Field(max_length=64)] = {}
     """What is known beforehand, by name, such as ``noise``."""
 
@@ -140,6 +181,8 @@ class CampaignSetting(_Body):
     """One for each coordinate of an answer."""
     observations: int
     """How many numbers are measured at a query."""
+    observed: list[str]
+    """What each of them can be, in words."""
     answer_lies: Literal["query", "observation"] | None
     """Whether an answer is a place among the queries, or a value on the scale of the observations."""
     horizon: int
@@ -250,6 +293,8 @@ class Fault(BaseModel):
     value: Any = None
     allowed: str
     message: str
+    needs_confirmation: bool = False
+    """Whether the same request with ``confirm: true`` would be taken."""
     expected_version: int | None = None
     """Of a conflict: the version that the sender had seen."""
     since: list[LogEntry] | None = None

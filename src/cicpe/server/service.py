@@ -173,6 +173,7 @@ def _setting(model: Model, record: CampaignRecord, session: Session) -> Campaign
         query=_limits(query),
         answer=_limits(answer),
         observations=session.observation_dim,
+        observed=list(session.observations.words),
         answer_lies=lies if lies != "observation" or session.observation_dim == 1 else None,
         horizon=agent.horizon,
         target=threshold,

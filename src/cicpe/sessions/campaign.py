@@ -7,7 +7,7 @@ from cicpe.errors import InvalidInput, ModelError, SessionError
 from cicpe.sessions.events import Event, in_digits, in_words
 from cicpe.sessions.session import Session
 from cicpe.sessions.stores.base import CampaignRecord, Conflict, StopName, Store, StoredEvent, check_key
-from cicpe.sessions.values import Values, numbers
+from cicpe.sessions.values import Observed, Values, entries, numbers
 
 
 @runtime_checkable
@@ -19,9 +19,9 @@ class SessionModel(Protocol):
         """Which model it is."""
 
     def session(
-        self, epsilon: float, delta: float, *, seed: int = 0, stop: StopName = "each", **context: float
+        self, epsilon: float, delta: float, *, seed: int = 0, stop: StopName = "each", verify: int = 0, **context: float
     ) -> Session:
-        """A session with an empty log."""
+        """A session with an empty log, or with the wish to verify in it."""
 
 
 class OtherQuery(SessionError):
@@ -61,13 +61,14 @@ class Campaign:
         delta: float,
         seed: int = 0,
         stop: StopName = "each",
+        verify: int = 0,
         context: Mapping[str, float] | None = None,
     ) -> "Campaign":
         """A new campaign. ``reference`` is where the model will be found again: a name in the zoo, or its folder."""
         given = dict(context or {})
-        for reserved in {"epsilon", "delta", "seed", "stop", "self"} & set(given):
+        for reserved in {"epsilon", "delta", "seed", "stop", "verify", "self"} & set(given):
             raise InvalidInput("context", {reserved: given[reserved]}, "a context of this model")
-        session = model.session(epsilon, delta, seed=seed, stop=stop, **given)
+        session = model.session(epsilon, delta, seed=seed, stop=stop, verify=verify, **given)
         record = store.create(
             name=name,
             model=reference,
@@ -77,6 +78,7 @@ class Campaign:
             seed=seed,
             stop=stop,
             context=given,
+            events=session.log,
         )
         return cls(store, record, session)
 
@@ -93,8 +95,7 @@ class Campaign:
                 "thresholds, alarm or problem have changed. To go on with the campaign put the first one back; or go "
                 f"on knowingly, in a new campaign with the same past:  cicpe session adopt -c {record.name}"
             )
-        session = model.session(record.epsilon, record.delta, seed=record.seed, stop=record.stop, **record.context)
-        session.replay(stored.event for stored in store.events(record.id))
+        session = _replayed(store, record, model)
         return cls(store, record, session)
 
     @classmethod
@@ -112,8 +113,7 @@ class Campaign:
             The new campaign. Its queries so far are those that were made.
         """
         record = store.find(campaign)
-        session = model.session(record.epsilon, record.delta, seed=record.seed, stop=record.stop, **record.context)
-        session.replay(stored.event for stored in store.events(record.id))
+        session = _replayed(store, record, model)
         kept = record.model_dump(include={"epsilon", "delta", "seed", "stop", "context"})
         made = store.create(name=name, model=reference, model_sha256=model.fingerprint, events=session.log, **kept)
         return cls(store, made, session)
@@ -131,8 +131,9 @@ class Campaign:
 
     def tell(
         self,
-        observation: Values,
+        observation: Observed,
         *,
+        confirm: bool = False,
         key: str | None = None,
         expected_version: int | None = None,
         step: int | None = None,
@@ -142,23 +143,41 @@ class Campaign:
 
         def make() -> Event:
             self._check_open(step, query)
-            return self.session.told(observation)
+            return self.session.told(observation, confirm)
 
         self._take(make, "told", {"observation": observation}, key, expected_version)
 
     def attach(
-        self, query: Values, observation: Values, *, key: str | None = None, expected_version: int | None = None
+        self,
+        query: Values,
+        observation: Observed,
+        *,
+        confirm: bool = False,
+        key: str | None = None,
+        expected_version: int | None = None,
     ) -> None:
         """See ``Session.attach``."""
         given = {"query": query, "observation": observation}
-        self._take(lambda: self.session.attached(query, observation), "attached", given, key, expected_version)
+
+        def make() -> Event:
+            return self.session.attached(query, observation, confirm)
+
+        self._take(make, "attached", given, key, expected_version)
 
     def correct(
-        self, step: SupportsIndex, observation: Values, *, key: str | None = None, expected_version: int | None = None
+        self,
+        step: SupportsIndex,
+        observation: Observed,
+        *,
+        confirm: bool = False,
+        key: str | None = None,
+        expected_version: int | None = None,
     ) -> None:
         """See ``Session.correct``."""
         given = {"step": step, "observation": observation}
-        self._take(lambda: self.session.corrected(step, observation), "corrected", given, key, expected_version)
+        self._take(
+            lambda: self.session.corrected(step, observation, confirm), "corrected", given, key, expected_version
+        )
 
     def skip(
         self,
@@ -176,6 +195,17 @@ class Campaign:
             return self.session.skipped(reason)
 
         self._take(make, "skipped", {"reason": reason}, key, expected_version)
+
+    def release(self, reason: str = "", *, key: str | None = None, expected_version: int | None = None) -> None:
+        """See ``Session.release``."""
+        self._take(lambda: self.session.released(reason), "released", {"reason": reason}, key, expected_version)
+
+    def ask_to_verify(
+        self, queries: SupportsIndex, *, key: str | None = None, expected_version: int | None = None
+    ) -> None:
+        """See ``Session.ask_to_verify``."""
+        given = {"queries": queries}
+        self._take(lambda: self.session.verifies(queries), "verifying", given, key, expected_version)
 
     def undo(self, *, key: str | None = None, expected_version: int | None = None) -> None:
         """See ``Session.undo``."""
@@ -261,19 +291,28 @@ class Campaign:
             return False
         self.refresh()
         event = stored.event
-        if event.kind != kind or not all(_same(name, value, getattr(event, name)) for name, value in given.items()):
+        if event.kind != kind or not all(
+            self._same(name, value, getattr(event, name)) for name, value in given.items()
+        ):
             raise InvalidInput("key", key, f"a new key: with this one, someone has already {in_words(event)}")
         return True
+
+    def _same(self, field: str, given: Any, recorded: Any) -> bool:
+        if not isinstance(recorded, tuple):
+            return bool(given == recorded)
+        if field == "observation":
+            told = entries(field, given, len(recorded))
+            return self.session.observations.read(field, told, confirm=True) == recorded
+        values = numbers(field, given, len(recorded))  # a point is recorded in single precision
+        return all(abs(one - two) <= 1e-6 * max(1.0, abs(two)) for one, two in zip(values, recorded, strict=True))
+
+
+def _replayed(store: Store, record: CampaignRecord, model: SessionModel) -> Session:
+    """The session of a model that a campaign's log makes."""
+    wishes = {"seed": record.seed, "stop": record.stop}
+    session = model.session(record.epsilon, record.delta, **wishes, **record.context)  # type: ignore[arg-type]
+    return session.replay(stored.event for stored in store.events(record.id))
 
 
 class _Repeated(Exception):
     """The store knew the key already."""
-
-
-def _same(field: str, given: Any, recorded: Any) -> bool:
-    if not isinstance(recorded, tuple):
-        return bool(given == recorded)
-    values = numbers(field, given, len(recorded))
-    if field == "query":  # a point is recorded in single precision
-        return all(abs(one - two) <= 1e-6 * max(1.0, abs(two)) for one, two in zip(values, recorded, strict=True))
-    return values == recorded

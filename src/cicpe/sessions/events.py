@@ -7,11 +7,21 @@ and carry the version of their own format. No torch here: a program that only st
 from collections.abc import Iterable, Sequence
 from typing import Annotated, Any, Literal, final
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    SerializerFunctionWrapHandler,
+    TypeAdapter,
+    model_serializer,
+)
 
 from cicpe.errors import SessionError
 from cicpe.sessions.texts import check_reason
 
+MOST_VERIFICATIONS = 100
+"""Redundant queries that can be asked for."""
 Point = Annotated[tuple[float, ...], Field(min_length=1)]
 """Finite numbers, one a coordinate. Single-precision numbers survive the way through JSON exactly."""
 
@@ -23,32 +33,42 @@ class _Event(BaseModel):
     """Version of this record's fields; a later format gets another number and is read beside this one."""
 
 
+class _Observed(_Event):
+    observation: Point
+    confirmed: bool = False
+    """Whether the user stood by an observation that was not plausible."""
+
+    @model_serializer(mode="wrap")
+    def _said_where_so(self, write: SerializerFunctionWrapHandler):  # type: ignore[no-untyped-def]
+        """Left out where it is not so: an event of earlier versions is written as it was read."""
+        # A return type would take the place of the fields in the documented schema.
+        data: dict[str, Any] = write(self)
+        return data if self.confirmed else {name: value for name, value in data.items() if name != "confirmed"}
+
+
 @final
-class Told(_Event):
+class Told(_Observed):
     """A query that the session asked for, and what was observed there."""
 
     kind: Literal["told"] = "told"
     query: Point
-    observation: Point
 
 
 @final
-class Attached(_Event):
+class Attached(_Observed):
     """A query that was made elsewhere, and what was observed there."""
 
     kind: Literal["attached"] = "attached"
     query: Point
-    observation: Point
 
 
 @final
-class Corrected(_Event):
+class Corrected(_Observed):
     """Another observation for a step of the history: the old one was wrong. The log keeps both."""
 
     kind: Literal["corrected"] = "corrected"
     step: int = Field(ge=1)
     """Counted from 1, as the history is."""
-    observation: Point
 
 
 @final
@@ -69,7 +89,23 @@ class Undone(_Event):
     """Where in the log that entry is, counted from 0."""
 
 
-Event = Told | Attached | Corrected | Skipped | Undone
+@final
+class Verifying(_Event):
+    """From now on, a stop is final only after so many redundant queries."""
+
+    kind: Literal["verifying"] = "verifying"
+    queries: int = Field(ge=0, le=MOST_VERIFICATIONS)
+
+
+@final
+class Released(_Event):
+    """The alarm held the stop, and someone has looked and lets the campaign stop all the same."""
+
+    kind: Literal["released"] = "released"
+    reason: Annotated[str, AfterValidator(check_reason)] = ""
+
+
+Event = Told | Attached | Corrected | Skipped | Undone | Verifying | Released
 
 _READER: TypeAdapter[Event] = TypeAdapter(Annotated[Event, Field(discriminator="kind")])
 
@@ -100,17 +136,22 @@ def in_force(events: Iterable[Event], before: Sequence[int] = (), start: int = 0
 
 def in_words(event: Event) -> str:
     """One line about an event."""
+    sure = ", confirmed" if isinstance(event, _Observed) and event.confirmed else ""
     match event:
         case Told():
-            return f"told {in_digits(event.observation)} at {in_digits(event.query)}"
+            return f"told {in_digits(event.observation)} at {in_digits(event.query)}{sure}"
         case Attached():
-            return f"attached {in_digits(event.observation)} at {in_digits(event.query)}"
+            return f"attached {in_digits(event.observation)} at {in_digits(event.query)}{sure}"
         case Corrected():
-            return f"corrected step {event.step} to {in_digits(event.observation)}"
+            return f"corrected step {event.step} to {in_digits(event.observation)}{sure}"
         case Skipped():
             return f"skipped {in_digits(event.query)}" + (f": {event.reason}" if event.reason else "")
         case Undone():
             return f"undid entry {event.position}"
+        case Verifying():
+            return f"asked for {event.queries} redundant queries before a stop"
+        case Released():
+            return "released the stop" + (f": {event.reason}" if event.reason else "")
 
 
 def in_digits(values: Sequence[float]) -> str:

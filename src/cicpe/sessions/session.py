@@ -17,13 +17,25 @@ from torch import Generator, Tensor
 from cicpe._version import __version__
 from cicpe.agents.alarm import InPrior, in_prior
 from cicpe.agents.base import Agent, Proposal
-from cicpe.errors import InvalidInput, SessionError
+from cicpe.errors import Implausible, InvalidInput, SessionError
 from cicpe.plates import only_query
-from cicpe.sessions.events import Attached, Corrected, Event, Skipped, Told, Undone, in_force
+from cicpe.problems.observations import ObservationKinds
+from cicpe.sessions.events import (
+    MOST_VERIFICATIONS,
+    Attached,
+    Corrected,
+    Event,
+    Released,
+    Skipped,
+    Told,
+    Undone,
+    Verifying,
+    in_force,
+)
 from cicpe.sessions.skipping import elsewhere
 from cicpe.sessions.status import Reason, Skip, Status, StatusStep
 from cicpe.sessions.texts import check_text
-from cicpe.sessions.values import Values, numbers
+from cicpe.sessions.values import Observed, Values, entries, numbers
 from cicpe.spaces import Box, Interval, Space, Sphere
 
 FORMAT = "cicpe-session-1"
@@ -35,6 +47,13 @@ ALARMS = {
     "measurements, their units and the noise.",
 }
 """What the alarm adds to a reason."""
+MIRRORED = " A reversed sign would not be noticed: make sure that a larger value means more."
+"""What a stop adds where the prior has every value with either sign."""
+HELD = (
+    "But it does not stop before you have looked at this: correct a slip, go on measuring, or release the stop "
+    "knowingly (session.release(), cicpe session release)."
+)
+"""Why a session goes on whose stop rule is met."""
 
 
 class BeliefSummary(NamedTuple):
@@ -48,6 +67,12 @@ class BeliefSummary(NamedTuple):
 class _Derived(NamedTuple):
     """All that follows from a log."""
 
+    agent: Agent
+    """Who decides: with the redundant queries that were asked for."""
+    verify: int
+    """How many those are."""
+    released: bool
+    """Whether someone has let it stop although the alarm says no."""
     positions: tuple[int, ...]
     """Entries of the log that are in force."""
     steps: tuple[StatusStep, ...]
@@ -66,7 +91,7 @@ class Session:
     Args:
         agent: Who decides.
         query_space: Where queries lie.
-        observation_dim: How many numbers an observation has.
+        observations: What an observation can be: a kind for each of its entries, or how many numbers it has.
         context: What is known of the task beforehand, such as its noise level.
         epsilon: How far off an answer may be.
         delta: How often it may be farther off.
@@ -80,7 +105,7 @@ class Session:
         self,
         agent: Agent,
         query_space: Space,
-        observation_dim: int,
+        observations: ObservationKinds | int,
         context: Sequence[float],
         epsilon: float,
         delta: float,
@@ -91,14 +116,21 @@ class Session:
         model_sha256: str | None = None,
     ) -> None:
         self.epsilon, self.delta, self.seed = epsilon, delta, seed
-        self.query_space, self.answer_space, self.observation_dim = query_space, answer_space, observation_dim
+        self.query_space, self.answer_space = query_space, answer_space
+        self.observations: ObservationKinds = (
+            ObservationKinds.any_number(observations) if isinstance(observations, int) else observations
+        )
         self.context, self.model_sha256 = tuple(map(float, context)), model_sha256
         self._agent, self._typical_queries = agent, typical_queries
         self._log: tuple[Event, ...] = ()
-        start = agent.begin(torch.tensor([list(context)], dtype=torch.float32))
-        self._start = self._now = _Derived((), (), (), start, self._propose(start, 0, ()))
+        self._start = self._now = self._begun(0)
 
     # What it says.
+
+    @property
+    def observation_dim(self) -> int:
+        """How many numbers an observation has."""
+        return len(self.observations.kinds)
 
     @property
     def log(self) -> tuple[Event, ...]:
@@ -123,12 +155,32 @@ class Session:
     @property
     def stopped(self) -> bool:
         """Whether the session has ended, by the agent's choice or at the horizon."""
-        return self.truncated or bool(self._now.proposal.stop[0])
+        return self.truncated or self._may_stop
 
     @property
     def truncated(self) -> bool:
-        """Whether it ended at the horizon, short of the confidence that was asked for."""
-        return len(self.history) >= self._agent.horizon and not bool(self._now.proposal.stop[0])
+        """Whether it ended at the horizon, short of the confidence that was asked for or held by the alarm."""
+        return len(self.history) >= self._agent.horizon and not self._may_stop
+
+    @property
+    def held(self) -> bool:
+        """Whether the stop rule is met, but the alarm holds the stop: not before someone has looked at this."""
+        return bool(self._now.proposal.stop[0]) and self.in_prior == "no" and not self._now.released
+
+    @property
+    def verify(self) -> int:
+        """How many redundant queries are made before a stop is final."""
+        return self._now.verify
+
+    @property
+    def verifying(self) -> bool:
+        """Whether the open query is a redundant one, which is to expose a wrong prior."""
+        verifies = self._now.proposal.verifies
+        return verifies is not None and bool(verifies[0]) and not self.stopped
+
+    @property
+    def _may_stop(self) -> bool:
+        return bool(self._now.proposal.stop[0]) and not self.held
 
     @property
     def recommendation(self) -> np.ndarray:
@@ -143,7 +195,7 @@ class Session:
     @property
     def p_value(self) -> float | None:
         """How likely a history of the prior is to look as odd at any time; None without an alarm."""
-        found = self._agent.p_value(self._now.state)
+        found = self._now.agent.p_value(self._now.state)
         return None if found is None else float(found[0])
 
     @property
@@ -202,8 +254,14 @@ class Session:
         """Why it stopped or goes on, as a code and in words."""
         found = f"a confidence of {self.confidence:.3f} that the answer is within {self.epsilon:g}"
         rule = f"The stop rule for delta {self.delta:g} is"
+        if self.held and not self.truncated:
+            return Reason("held", f"{rule} met: {found}. {HELD}{self._remarks()}")
+        if self.verifying:
+            return Reason("verifying", f"{rule} met: {found}. The open query is to check the prior.{self._remarks()}")
         if not self.stopped:
             return Reason("unsure", f"{rule} not met yet: {found}.{self._remarks()}")
+        if self.held:
+            return Reason("horizon", f"It made as many queries as the model can take. {HELD}{self._remarks()}")
         if self.truncated:
             made = f"It made {self._agent.horizon} queries, as many as the model can take."
             return Reason("horizon", f"{made} {rule} not met: {found}.{self._remarks()}")
@@ -212,7 +270,8 @@ class Session:
     def _remarks(self) -> str:
         said = [f"{n} {what}" for what, n in self._counts().items() if n]
         noted = f" Of note: {', '.join(said)}." if said else ""
-        return noted + ALARMS.get(self.in_prior, "")
+        unseen = MIRRORED if self.stopped and self.observations.mirrored else ""
+        return noted + ALARMS.get(self.in_prior, "") + unseen
 
     def _counts(self) -> dict[str, int]:
         """What a reader of the result should know of its data: how much of it is not as asked and first told."""
@@ -237,6 +296,10 @@ class Session:
             confidence=self.confidence,
             p_value=self.p_value,
             in_prior=self.in_prior,
+            held=self.held,
+            released=self._now.released,
+            verify=self.verify,
+            verifying=self.verifying,
             recommendation=tuple(self.recommendation.tolist()),
             std=tuple(self.std.tolist()),
             credible_region=tuple((low, high) for low, high in self.credible_region.tolist()),
@@ -247,11 +310,11 @@ class Session:
 
     def trace(self) -> list[BeliefSummary]:
         """What it believes before the first step and after each, by the history as it is known now."""
-        state, beliefs = self._start.state, []
+        then, beliefs = self._start, []
         for made in range(len(self.history) + 1):
             if made:
-                state = self._observed(state, self.history[made - 1 : made])
-            said = self._agent.propose(state, self._rng(made))
+                then = then._replace(state=self._observed(then, self.history[made - 1 : made]))
+            said = self._agent.propose(then.state, self._rng(made))
             beliefs.append(
                 BeliefSummary(said.recommendation[0].numpy(), said.std[0].numpy(), float(said.confidence[0]))
             )
@@ -278,11 +341,21 @@ class Session:
         self._check_open("read its recommendation; there is nothing more to measure")
         return self._open_query.numpy().copy()
 
-    def told(self, observation: Values) -> Told:
+    def told(self, observation: Observed, confirm: bool = False) -> Told:
         """The event of telling, not yet taken."""
         self._check_open("this observation was not taken; its recommendation stands")
-        values = numbers("observation", observation, self.observation_dim)
-        return Told(query=self._open_query.tolist(), observation=values)
+        values, confirmed = self._observed_values(observation, confirm)
+        return Told(query=self._open_query.tolist(), observation=values, confirmed=confirmed)
+
+    def _observed_values(self, observation: Observed, confirm: bool) -> tuple[tuple[float, ...], bool]:
+        """The numbers of an observation, and whether they had to be confirmed; refused where they cannot be."""
+        given = entries("observation", observation, self.observation_dim)
+        try:
+            return self.observations.read("observation", given), False
+        except Implausible:
+            if not confirm:
+                raise
+            return self.observations.read("observation", given, confirm=True), True
 
     def is_open(self, query: Values) -> bool:
         """Whether a query is the open one, but for the digits that were not written down."""
@@ -290,17 +363,17 @@ class Session:
         off = (self._open_query - place).abs() / self.query_space.unit_scale
         return not self.stopped and bool((off <= SAME_PLACE).all())
 
-    def attached(self, query: Values, observation: Values) -> Attached:
+    def attached(self, query: Values, observation: Observed, confirm: bool = False) -> Attached:
         """The event of attaching, not yet taken."""
         place = numbers("query", query, self.query_space.dim)
         point = torch.tensor(place, dtype=torch.float32)
         off = (self.query_space.project(point) - point).abs() / self.query_space.unit_scale
         if not bool((off <= 1e-4).all()):
             raise InvalidInput("query", query, f"a point of {self.query_space}")
-        values = numbers("observation", observation, self.observation_dim)
-        return Attached(query=point.tolist(), observation=values)
+        values, confirmed = self._observed_values(observation, confirm)
+        return Attached(query=point.tolist(), observation=values, confirmed=confirmed)
 
-    def corrected(self, step: SupportsIndex, observation: Values) -> Corrected:
+    def corrected(self, step: SupportsIndex, observation: Observed, confirm: bool = False) -> Corrected:
         """The event of correcting, not yet taken."""
         made = len(self.history)
         try:
@@ -309,12 +382,31 @@ class Session:
             raise InvalidInput("step", step, "a whole number") from None
         if not 1 <= number <= made:
             raise InvalidInput("step", step, f"from 1 to {made}" if made else "one that was told; nothing was told yet")
-        return Corrected(step=number, observation=numbers("observation", observation, self.observation_dim))
+        values, confirmed = self._observed_values(observation, confirm)
+        return Corrected(step=number, observation=values, confirmed=confirmed)
 
     def skipped(self, reason: str = "") -> Skipped:
         """The event of skipping, not yet taken."""
         self._check_open("there is no open query to skip")
         return Skipped(query=self._open_query.tolist(), reason=check_text("reason", reason))
+
+    def released(self, reason: str = "") -> Released:
+        """The event of releasing, not yet taken."""
+        if not self.held:
+            raise SessionError("nothing holds this session: there is no stop to release")
+        return Released(reason=check_text("reason", reason))
+
+    def verifies(self, queries: SupportsIndex) -> Verifying:
+        """The event of asking for redundant queries, not yet taken."""
+        allowed = f"a whole number from 0 to {MOST_VERIFICATIONS}"
+        try:
+            number = operator.index(queries)
+        except TypeError:
+            raise InvalidInput("verify", queries, allowed) from None
+        if not 0 <= number <= MOST_VERIFICATIONS:
+            raise InvalidInput("verify", queries, allowed)
+        self._agent.verified(number)  # refuses where there is no alarm
+        return Verifying(queries=number)
 
     def undone(self) -> Undone:
         """The event of undoing, not yet taken."""
@@ -322,24 +414,38 @@ class Session:
             raise SessionError("there is nothing to undo")
         return Undone(position=self._now.positions[-1])
 
-    def tell(self, observation: Values) -> None:
-        """Takes the observation made at the query that ``ask`` gave."""
-        self.take(self.told(observation))
+    def tell(self, observation: Observed, *, confirm: bool = False) -> None:
+        """Takes the observation made at the query that ``ask`` gave.
 
-    def attach(self, query: Values, observation: Values) -> None:
+        Args:
+            observation: Of the kind that the problem's observations are: a number or several, or yes and no, or the
+                name of a category. What cannot be is refused.
+            confirm: Take it though it is not plausible (``cicpe.errors.Implausible``); the log says so.
+        """
+        self.take(self.told(observation, confirm))
+
+    def attach(self, query: Values, observation: Observed, *, confirm: bool = False) -> None:
         """Takes an observation made elsewhere, at any point of the query space; after a stop too.
 
         The calibrated guarantee is about queries that the agent chose: the status counts the others.
         """
-        self.take(self.attached(query, observation))
+        self.take(self.attached(query, observation, confirm))
 
-    def correct(self, step: SupportsIndex, observation: Values) -> None:
+    def correct(self, step: SupportsIndex, observation: Observed, *, confirm: bool = False) -> None:
         """Replaces the observation of a step (from 1). The queries stay as they were made; the open one is new."""
-        self.take(self.corrected(step, observation))
+        self.take(self.corrected(step, observation, confirm))
 
     def skip(self, reason: str = "") -> None:
         """The open query cannot be made: another is asked for, here and from now on away from this one."""
         self.take(self.skipped(reason))
+
+    def release(self, reason: str = "") -> None:
+        """Lets the session stop although the alarm says that this is not the prior; the log keeps that, and why."""
+        self.take(self.released(reason))
+
+    def ask_to_verify(self, queries: SupportsIndex) -> None:
+        """From now on a stop is final only after so many redundant queries, by which the alarm decides."""
+        self.take(self.verifies(queries))
 
     def undo(self) -> None:
         """Takes back the last change that still counts. The session is then exactly as it was before that."""
@@ -392,25 +498,36 @@ class Session:
         steps, skips = _fold([log[position] for position in positions])
         if len(steps) > self._agent.horizon:
             raise SessionError(f"the model can take {self._agent.horizon} observations, and has them")
+        entries_in_force = [log[position] for position in positions]
+        verify = next((event.queries for event in reversed(entries_in_force) if isinstance(event, Verifying)), 0)
         known = self._now
         added = positions[len(known.positions) :]
         grown = positions[: len(known.positions)] == known.positions
-        if not grown or any(isinstance(log[position], Corrected) for position in added):
-            known = self._start  # the past is another
-        state = self._observed(known.state, steps[len(known.steps) :])
-        proposal = self._propose(state, len(positions), skips)
+        if verify != known.verify:
+            known = self._begun(verify)
+        elif not grown or any(isinstance(log[position], Corrected) for position in added):
+            known = self._begun(verify) if verify else self._start  # the past is another
+        state = self._observed(known, steps[len(known.steps) :])
+        proposal = self._propose(known.agent, state, len(positions), skips)
         # An observation far beyond any in training can overflow the network: better refused than believed.
         if not all(bool(part.isfinite().all()) for part in proposal if isinstance(part, Tensor)):
             values = getattr(events[-1], "observation", None)
             raise InvalidInput("observation", values, "of a size that the model was trained for")
-        return _Derived(positions, steps, skips, state, proposal)
+        released = any(isinstance(event, Released) for event in entries_in_force)
+        return _Derived(known.agent, verify, released, positions, steps, skips, state, proposal)
 
-    def _observed(self, state: Any, steps: Sequence[StatusStep]) -> Any:
+    def _begun(self, verify: int) -> _Derived:
+        """Before anything has happened."""
+        agent = self._agent.verified(verify)
+        state = agent.begin(torch.tensor([list(self.context)], dtype=torch.float32))
+        return _Derived(agent, verify, False, (), (), (), state, self._propose(agent, state, 0, ()))
+
+    def _observed(self, known: _Derived, steps: Sequence[StatusStep]) -> Any:
         if not steps:
-            return state
+            return known.state
         plate = torch.tensor([[step.query for step in steps]], dtype=torch.float32)
-        return self._agent.observe(
-            state, plate, torch.tensor([[step.observation for step in steps]], dtype=torch.float32)
+        return known.agent.observe(
+            known.state, plate, torch.tensor([[step.observation for step in steps]], dtype=torch.float32)
         )
 
     def _rng(self, position: int) -> Generator:
@@ -418,9 +535,9 @@ class Session:
         # Counted over the entries in force, so that undoing gives back the very query that was open before.
         return torch.Generator().manual_seed((self.seed * 1_000_003 + position) % 2**63)
 
-    def _propose(self, state: Any, position: int, skips: Sequence[Skip]) -> Proposal:
+    def _propose(self, agent: Agent, state: Any, position: int, skips: Sequence[Skip]) -> Proposal:
         rng = self._rng(position)
-        proposal = self._agent.propose(state, rng)
+        proposal = agent.propose(state, rng)
         if not skips:
             return proposal
         avoid = self.query_space.to_unit(torch.tensor([skip.query for skip in skips]))

@@ -5,7 +5,7 @@ from typing import Literal, final
 
 from pydantic import BaseModel, ConfigDict
 
-ReasonCode = Literal["unsure", "confident", "horizon"]
+ReasonCode = Literal["unsure", "verifying", "held", "confident", "horizon"]
 Source = Literal["told", "attached"]
 
 
@@ -15,7 +15,8 @@ class Reason:
     """Why a session goes on or has stopped."""
 
     code: ReasonCode
-    """unsure: it goes on; confident: the stop rule is met; horizon: it has made every query that it can."""
+    """unsure: it goes on; verifying: the stop rule is met, and the prior is being checked; held: it is met, and the
+    alarm holds the stop; confident: it is met; horizon: it has made every query that it can."""
     words: str
 
 
@@ -63,6 +64,14 @@ class Status(BaseModel):
     p_value: float | None
     """How likely a history of the prior is to look as odd; None where the model has no alarm."""
     in_prior: Literal["yes", "doubtful", "no", "unknown"]
+    held: bool = False
+    """Whether the stop rule is met, but ``in_prior: no`` holds the stop until someone releases it."""
+    released: bool = False
+    """Whether someone has let it stop although the alarm says no."""
+    verify: int = 0
+    """Redundant queries that are made before a stop is final."""
+    verifying: bool = False
+    """Whether the open query is one of them."""
     recommendation: tuple[float, ...]
     std: tuple[float, ...]
     credible_region: tuple[tuple[float, float], ...]

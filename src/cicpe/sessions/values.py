@@ -7,11 +7,29 @@ import numpy as np
 from torch import Tensor
 
 from cicpe.errors import InvalidInput
-
-LARGEST = float(np.finfo(np.float32).max)
-"""Networks compute in single precision; a larger observation would be infinite to them."""
+from cicpe.problems.observations import LARGEST
 
 Values = float | Sequence[float] | np.ndarray | Tensor
+Observed = Values | bool | str | Sequence[bool | str | float]
+"""Numbers, or what the kind of an observation has words for: yes and no, names of categories."""
+
+
+def entries(field: str, given: object, expected: int) -> list[object]:
+    """The entries of an observation as they were given, as many as expected, or an error that names the field."""
+    found = _flat(given)
+    if len(found) != expected:
+        raise InvalidInput(field, given, f"{expected} value(s), one per observed quantity")
+    return found
+
+
+def _flat(given: object) -> list[object]:
+    """What is in lists and arrays, in order; all else is one entry."""
+    if isinstance(given, Tensor | np.ndarray | np.generic):
+        plain = given.detach().numpy() if isinstance(given, Tensor) else np.asarray(given)
+        return list(plain.reshape(-1).tolist())
+    if isinstance(given, Sequence) and not isinstance(given, str | bytes):
+        return [entry for part in given for entry in _flat(part)]
+    return [given]
 
 
 def numbers(field: str, given: object, expected: int) -> tuple[float, ...]:
@@ -24,8 +42,7 @@ def numbers(field: str, given: object, expected: int) -> tuple[float, ...]:
     except (TypeError, ValueError, OverflowError):
         raise InvalidInput(field, given, f"{expected} number(s)") from None
     if len(values) != expected:
-        each = "one per observed quantity" if field == "observation" else "one per coordinate"
-        raise InvalidInput(field, given, f"{expected} number(s), {each}")
+        raise InvalidInput(field, given, f"{expected} number(s), one per coordinate")
     if not all(abs(value) <= LARGEST for value in values):  # written so that a NaN fails
         raise InvalidInput(field, given, "finite numbers")
     return values

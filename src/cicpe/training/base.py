@@ -4,6 +4,7 @@
 Checkpoints, logs and progress bars see a ``BaseTrainer`` and need not know which of the two it is.
 """
 
+import copy
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -112,7 +113,10 @@ ConfigT = TypeVar("ConfigT", bound=NetworkTraining)
 
 
 class BaseTrainer(ABC, Generic[ConfigT]):
-    """Everything that changes during a run. ``iterate`` until ``progress`` is 1."""
+    """Everything that changes during a run. ``iterate`` until ``progress`` is 1.
+
+    The ``second`` network follows the first: ours is the average of its weights, the published one gives targets.
+    """
 
     def __init__(
         self,
@@ -125,13 +129,19 @@ class BaseTrainer(ABC, Generic[ConfigT]):
         self.problem, self.config, self.budget, self.seed = problem, config, budget, seed
         self.rng = torch.Generator().manual_seed(seed)
         self.network = build_network(problem, config, self.rng)
+        self.second = copy.deepcopy(self.network)
         self.actor = make_actor(config.actor, problem.query_space, problem.answer_space, self.network, config.aim)
         self._parts = self.network.inference_parameters(), self.network.critic_parameters()
         self.optimiser = make_optimiser(self.network, config.learning_rate, config.actor_rate)
         self.replay = Replay(config.replay_rollouts)
-        self.at = Progress(horizon=min(config.horizon, problem.horizon))
+        self.at = Progress(horizon=min(config.horizon, problem.horizon), cost=self._first_cost)
         self.last_losses = Losses(float("nan"), float("nan"), float("nan"))
         self._now, self._clock = clock, clock()
+
+    @property
+    def _first_cost(self) -> float:
+        """The cost that a run begins with, where it moves one."""
+        return 0.0
 
     @property
     @abstractmethod

@@ -14,9 +14,6 @@ stop, so that stopping is judged at every prefix. What is deployed is a running 
 The published algorithm, which differs in most of these points, is in ``cicpe.training.paper``.
 """
 
-import copy
-import time
-from collections.abc import Callable
 from typing import final
 
 import torch
@@ -24,7 +21,7 @@ from torch import Tensor
 
 from cicpe.beliefs.network.critic import Goal
 from cicpe.beliefs.network.network import Network, NetworkOutput
-from cicpe.problems import Problem
+from cicpe.statistics import log_uniform
 from cicpe.training import losses
 from cicpe.training.actor import actor_loss
 from cicpe.training.base import (
@@ -42,7 +39,7 @@ from cicpe.training.measure import RolloutFigures
 from cicpe.training.optimisation import follow
 from cicpe.training.returns import lambda_returns, shaped_returns
 from cicpe.training.rollout import Trajectories, collect
-from cicpe.training.schedule import Budget, adapted_horizon
+from cicpe.training.schedule import adapted_horizon
 
 HORIZON_SETTLES = 0.7
 """Share of training after which the horizon stays as it is."""
@@ -52,24 +49,13 @@ HORIZON_SETTLES = 0.7
 class Trainer(BaseTrainer[TrainingConfig]):
     """Trains networks by our own algorithm."""
 
-    def __init__(
-        self,
-        problem: Problem,
-        config: TrainingConfig,
-        budget: Budget,
-        seed: int = 0,
-        clock: Callable[[], float] = time.perf_counter,
-    ) -> None:
-        super().__init__(problem, config, budget, seed, clock)
-        self._average = copy.deepcopy(self.network)
-
     @property
     def average(self) -> Network:
-        return self._average
+        return self.second
 
     @property
     def modules(self) -> dict[str, torch.nn.Module]:
-        return {"network": self.network, "average": self._average}
+        return {"network": self.network, "average": self.second}
 
     # --- rollouts ---------------------------------------------------------------------------------
 
@@ -84,11 +70,8 @@ class Trainer(BaseTrainer[TrainingConfig]):
 
     def _draw_goal(self, n: int) -> Goal:
         """Epsilon and the cost of a query, log-uniform in their ranges, for each of ``n`` episodes."""
-
-        def log_uniform(low: float, high: float) -> Tensor:
-            return low * (high / low) ** torch.rand(n, generator=self.rng)
-
-        return Goal(log_uniform(*self.config.epsilon), log_uniform(*self.config.cost))
+        epsilon, cost = (log_uniform(low, high, n, self.rng) for low, high in (self.config.epsilon, self.config.cost))
+        return Goal(epsilon, cost)
 
     # --- updates ----------------------------------------------------------------------------------
 
@@ -96,7 +79,7 @@ class Trainer(BaseTrainer[TrainingConfig]):
         """Moves the average of the weights."""
         # Early on the average would lag far behind; it forgets its first steps faster.
         decay = min(self.config.weight_average, self.at.update / (self.at.update + 10))
-        follow(self._average, self.network, 1 - decay)
+        follow(self.second, self.network, 1 - decay)
 
     def _losses(self, batch: Trajectories) -> LossTerms:
         """The losses at all prefixes of a batch of trajectories, under a goal drawn for each of them."""

@@ -17,10 +17,7 @@ What is deployed is the network itself, at the cost that the run ended with (``t
 algorithm is in ``cicpe.training.loop``; the losses of inference and actor are shared.
 """
 
-import copy
 import math
-import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import final
 
@@ -30,31 +27,28 @@ from torch import Tensor
 
 from cicpe.beliefs.network.critic import Goal
 from cicpe.beliefs.network.network import Network, NetworkOutput
-from cicpe.problems import Problem, TaskBatch
+from cicpe.problems import TaskBatch
+from cicpe.statistics import log_uniform
 from cicpe.training import losses
 from cicpe.training.actor import actor_loss
 from cicpe.training.base import BaseTrainer, LossTerms
 from cicpe.training.config import SMALLEST_COST, PaperConfig
 from cicpe.training.optimisation import follow
 from cicpe.training.rollout import Trajectories, collect
-from cicpe.training.schedule import Budget
 
 
 @final
 class PaperTrainer(BaseTrainer[PaperConfig]):
     """Trains networks by the published algorithm."""
 
-    def __init__(
-        self,
-        problem: Problem,
-        config: PaperConfig,
-        budget: Budget,
-        seed: int = 0,
-        clock: Callable[[], float] = time.perf_counter,
-    ) -> None:
-        super().__init__(problem, config, budget, seed, clock)
-        self.target = copy.deepcopy(self.network)
-        self.at.cost = config.dual_start
+    @property
+    def target(self) -> Network:
+        """The network that bootstraps and rewards are taken from."""
+        return self.second
+
+    @property
+    def _first_cost(self) -> float:
+        return self.config.dual_start
 
     @property
     def average(self) -> Network:
@@ -90,9 +84,7 @@ class PaperTrainer(BaseTrainer[PaperConfig]):
 
     def _draw_goal(self, n: int) -> Goal:
         """Epsilon, log-uniform in its range, and the present cost, for each of ``n`` episodes."""
-        low, high = self.config.epsilon
-        epsilon = low * (high / low) ** torch.rand(n, generator=self.rng)
-        return Goal(epsilon, torch.full((n,), self._cost))
+        return Goal(log_uniform(*self.config.epsilon, n, self.rng), torch.full((n,), self._cost))
 
     def _move_cost(self, trajectories: Trajectories, goal: Goal) -> None:
         """Moves the cost by the success of the recommendations with which a rollout ended."""

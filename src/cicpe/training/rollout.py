@@ -104,9 +104,10 @@ def collect(
     def all_have_stopped(rows: Tensor, explored: Explored) -> Tensor:
         """Stopped episodes are played on, so that the random numbers of one do not depend on the others' stops."""
         nonlocal stopped
-        if stop_test is not None:
-            now = stop_test(len(queries), explored.output, only_query(explored.query)) & ~stopped
-            length[now], stopped = len(queries), stopped | now
+        if stop_test is None:
+            return stopped
+        now = stop_test(len(queries), explored.output, only_query(explored.query)) & ~stopped
+        length[now], stopped = len(queries), stopped | now
         return torch.full((n,), bool(stopped.all()) and len(queries) > 0)
 
     explorer = Explorer(network, actor, horizon, behaviour)

@@ -1,9 +1,7 @@
-"""A belief over functions: its algebra against textbook Gaussian processes, its answers, its confidence, its fit."""
+"""A belief over functions: its algebra against textbook Gaussian processes, its answers and its confidence."""
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Literal, NamedTuple, final
+from typing import Literal
 
 import numpy as np
 import pytest
@@ -12,88 +10,32 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy.interpolate import RegularGridInterpolator
-from scipy.stats import multivariate_normal, norm
-from torch import Generator, Tensor
+from scipy.stats import norm
 
 from cicpe import trees
 from cicpe.beliefs.functions.belief import TIE, FunctionBelief, FunctionConfig, FunctionState
-from cicpe.beliefs.functions.fit import fit_gp_mixture
 from cicpe.episodes.table import RecordSettings, tabulate
 from cicpe.errors import InvalidInput
-from cicpe.gp.mixture import FLOOR, RATE, GPMixture
-from cicpe.problems import Problem, TaskBatch
+from cicpe.gp.mixture import FLOOR, GPMixture
+from cicpe.problems import TaskBatch
 from cicpe.spaces import Box, Interval, Space
 from cicpe.testing import check_agent
+from functions_by_hand import (
+    LINE,
+    MATERN_3,
+    MATERN_5,
+    RBF,
+    Array,
+    Smooth,
+    Truth,
+    histories,
+    mixture_of,
+    only,
+    rng,
+    single,
+    truths,
+)
 from stopping import NEVER, stopping_at
-
-Array = NDArray[np.float64]
-MATERN_3, MATERN_5, RBF = 0, 1, 2
-"""Kinds of process, in their order."""
-LINE = Box([-1.0], [1.0])
-"""Its own unit coordinates."""
-
-
-def rng(seed: int = 0) -> Generator:
-    return Generator().manual_seed(seed)
-
-
-def correlation(kind: int, one: Array, two: Array, length: Array) -> Array:
-    """Of a Matern 3/2, a Matern 5/2 and a squared exponential kernel, as in any textbook."""
-    r = np.sqrt((((one[:, None] - two[None]) / length) ** 2).sum(axis=-1))
-    if kind == MATERN_3:
-        return np.asarray((1 + math.sqrt(3) * r) * np.exp(-math.sqrt(3) * r))
-    if kind == MATERN_5:
-        return np.asarray((1 + math.sqrt(5) * r + 5 * r**2 / 3) * np.exp(-math.sqrt(5) * r))
-    return np.asarray(np.exp(-(r**2) / 2))
-
-
-class Truth(NamedTuple):
-    """The numbers of one kind of process."""
-
-    kind: int
-    length: tuple[float, ...] = (0.3,)
-    amplitude: float = 1.0
-    level: float = 0.0
-    wander: float = 1e-6
-    noise: float = 0.1
-
-    def kernel(self, one: Array, two: Array) -> Array:
-        return self.amplitude**2 * correlation(self.kind, one, two, np.array(self.length)) + self.wander**2
-
-    def log_density(self, place: Array, value: Array) -> float:
-        cover = self.kernel(place, place) + self.noise**2 * np.eye(len(place))
-        return float(multivariate_normal(np.full(len(place), self.level), cover).logpdf(value))
-
-    def posterior(self, place: Array, value: Array, at: Array) -> tuple[Array, Array]:
-        """Mean and covariance of the function."""
-        gain = np.linalg.solve(self.kernel(place, place) + self.noise**2 * np.eye(len(place)), self.kernel(place, at)).T
-        return self.level + gain @ (value - self.level), self.kernel(at, at) - gain @ self.kernel(place, at)
-
-
-def made(truths: Sequence[Truth], shares: Sequence[float] | None = None, contexts: int = 0) -> GPMixture:
-    """A mixture with these numbers. Known contexts multiply the noise (where the truth's is 1, they are it)."""
-    found = GPMixture(len(truths), len(truths[0].length), contexts)
-    assert [truth.kind for truth in truths] == [kind % 3 for kind in range(len(truths))]
-
-    def column(values: Sequence[float]) -> Tensor:
-        return torch.tensor(values, dtype=torch.float64)
-
-    with torch.no_grad():
-        found.log_share_J.copy_(column([1.0] * len(truths) if shares is None else shares).clamp_min(1e-30).log())
-        found.log_scale_JQ.copy_(torch.tensor([truth.length for truth in truths], dtype=torch.float64).log())
-        found.log_amplitude_J.copy_(column([truth.amplitude for truth in truths]).log())
-        found.level_J.copy_(column([truth.level for truth in truths]))
-        found.log_wander_J.copy_(column([truth.wander for truth in truths]).log())
-        found.log_noise_J.copy_(column([truth.noise - FLOOR for truth in truths]).clamp_min(1e-12).log())
-        found.noise_by_context_JC.fill_(1.0)
-    return found.requires_grad_(False)
-
-
-def only(truth: Truth, contexts: int = 0) -> GPMixture:
-    """A mixture of which one kind is possible."""
-    return made(
-        [truth._replace(kind=kind) for kind in range(3)], [float(kind == truth.kind) for kind in range(3)], contexts
-    )
 
 
 def believer(
@@ -111,77 +53,12 @@ def told(belief: FunctionBelief, place: Array, value: Array, batch: int = 1) -> 
     return state
 
 
-numbers = st.floats(-1.0, 1.0, allow_subnormal=False)
-
-
-def single(values: object) -> Array:
-    """Numbers that single precision holds: as they are told."""
-    return np.asarray(values, dtype=np.float32).astype(np.float64)
-
-
-@st.composite
-def histories(draw: st.DrawFn, dim: int) -> tuple[Array, Array]:
-    """Places and values."""
-    steps = draw(st.integers(1, 6))
-    place = draw(st.lists(numbers, min_size=steps * dim, max_size=steps * dim))
-    value = draw(st.lists(st.floats(-3.0, 3.0, allow_subnormal=False), min_size=steps, max_size=steps))
-    return single(place).reshape(steps, dim), single(value)
-
-
-@st.composite
-def truths(draw: st.DrawFn, dim: int) -> list[Truth]:
-    """One of each kind."""
-
-    def some(low: float, high: float) -> float:
-        return draw(st.floats(low, high))
-
-    return [
-        Truth(kind, tuple(some(0.05, 3.0) for _ in range(dim)), some(0.3, 2.0), some(-1.0, 1.0), some(1e-3, 1.0), noise)
-        for kind in range(3)
-        for noise in [some(0.02, 0.5)]
-    ]
-
-
-# The processes.
-
-
-@settings(max_examples=25, deadline=None)
-@given(data=st.data(), dim=st.integers(1, 3))
-def test_the_evidence_is_the_density_of_the_stated_kernel(data: st.DataObject, dim: int) -> None:
-    kinds, (place, value) = data.draw(truths(dim)), data.draw(histories(dim))
-    found = made(kinds).log_evidence(torch.zeros(1, 0), torch.tensor(place)[None], torch.tensor(value)[None])
-    expected = [truth.log_density(place, value) for truth in kinds]
-    np.testing.assert_allclose(found[0].numpy(), expected, rtol=1e-6, atol=1e-6)
-
-
-@settings(max_examples=25, deadline=None)
-@given(data=st.data(), dim=st.integers(1, 3))
-def test_covariances_are_symmetric_and_positive(data: st.DataObject, dim: int) -> None:
-    kinds, (place, _) = data.draw(truths(dim)), data.draw(histories(dim))
-    places = torch.tensor(place)
-    found = made(kinds).covariance(torch.arange(3), places, places)
-    torch.testing.assert_close(found, found.mT, rtol=0, atol=1e-12)
-    least = torch.linalg.eigvalsh(found + FLOOR**2 * torch.eye(len(place), dtype=torch.float64))[:, 0]
-    assert bool((least > 0).all())
-    variance = torch.tensor([truth.amplitude**2 + truth.wander**2 for truth in kinds], dtype=torch.float64)
-    torch.testing.assert_close(found.diagonal(dim1=-2, dim2=-1), variance[:, None].expand(-1, len(place)))
-
-
-def test_a_known_noise_level_is_the_noise() -> None:
-    mixture = only(Truth(RBF, noise=1 + FLOOR), contexts=1)
-    level = torch.tensor([[0.05], [0.4]])
-    torch.testing.assert_close(mixture.noise(level), (level.double() + FLOOR).expand(-1, 3))
-
-
-# The posterior.
-
-
 @settings(max_examples=25, deadline=None)
 @given(data=st.data())
 def test_observing_one_by_one_gives_the_evidence_of_the_history_in_any_order(data: st.DataObject) -> None:
     kinds, (place, value) = data.draw(truths(1)), data.draw(histories(1))
     order = data.draw(st.permutations(range(len(value))))
-    belief = believer(made(kinds), functions=16, groups=1)
+    belief = believer(mixture_of(kinds), functions=16, groups=1)
     states = [told(belief, place, value), told(belief, place[order], value[order])]
     evidence = np.array([truth.log_density(place, value) for truth in kinds])
     for state in states:
@@ -192,6 +69,7 @@ def test_observing_one_by_one_gives_the_evidence_of_the_history_in_any_order(dat
 
 PLACES = np.array([10, 50, 51, 90, 50])
 """Of a history, on the lattice."""
+
 VALUES = np.array([0.5, 1.5, 1.3, -0.7, 1.2])
 
 
@@ -214,7 +92,7 @@ def test_drawn_functions_have_the_moments_of_the_posterior(kind: int) -> None:
 
 def test_kinds_are_mixed_by_their_evidence() -> None:
     kinds = [Truth(kind, (0.2 + 0.2 * kind,), 0.3, level=kind - 1.0, noise=1.2) for kind in range(3)]
-    belief = believer(made(kinds, shares := (0.2, 0.5, 0.3)), functions=4000, groups=40)
+    belief = believer(mixture_of(kinds, shares := (0.2, 0.5, 0.3)), functions=4000, groups=40)
     lattice, value = belief.lattice_GQ.numpy(), single([0.6, 0.1, -0.7, 0.9, -0.4])
     state = told(belief, lattice[PLACES], value)
     weight = np.array(shares) * np.exp([truth.log_density(lattice[PLACES], value) for truth in kinds])
@@ -270,7 +148,7 @@ def test_every_axis_of_the_lattice_is_its_own(lengths: tuple[float, ...]) -> Non
     dim = len(lengths)
     space = Box([0.0] * dim, [10.0] * dim)
     config = FunctionConfig(answer="height", functions=16, groups=1)
-    belief = FunctionBelief(space, Interval(-9.0, 9.0), made([Truth(MATERN_3, lengths, noise=FLOOR)]), 20, config)
+    belief = FunctionBelief(space, Interval(-9.0, 9.0), mixture_of([Truth(MATERN_3, lengths, noise=FLOOR)]), 20, config)
     chance = np.random.default_rng(0)
     place = single(chance.uniform(0, 10, (20, dim)))
     value = np.sin(place / 3) @ np.arange(1.0, dim + 1) / dim
@@ -290,7 +168,7 @@ def test_every_axis_of_the_lattice_is_its_own(lengths: tuple[float, ...]) -> Non
 
 
 def test_an_episode_does_not_depend_on_the_others() -> None:
-    belief = believer(made([Truth(kind) for kind in range(3)]), functions=64, groups=4)
+    belief = believer(mixture_of([Truth(kind) for kind in range(3)]), functions=64, groups=4)
     values = torch.randn((11, 4), generator=rng(1))
     state = belief.begin(torch.zeros(11, 0))
     for t in range(4):
@@ -310,9 +188,6 @@ def test_the_draws_for_a_chart_are_the_targets_of_the_functions() -> None:
     assert set(answers.flatten().tolist()) <= set(height.flatten().tolist())
     error = float(height[0].std()) * math.sqrt(1 / 4000)
     assert float(answers[0].mean()) == pytest.approx(float(height[0].mean()), abs=4 * error)
-
-
-# Recommendations.
 
 
 def mid_way(belief: FunctionBelief, steps: int, batch: int = 12) -> FunctionState:
@@ -399,47 +274,6 @@ def test_it_says_what_it_cannot_do() -> None:
         belief.assess(belief.begin(torch.zeros(1, 0)), (0.1,), rng(), 0.0, (torch.zeros(1),))
 
 
-# Confidence.
-
-
-@final
-@dataclass(frozen=True)
-class Smooth(Problem):
-    """A function from a Gaussian process on [-1, 1]: where is it largest, or how large is it there?"""
-
-    length: float = 0.3
-    levels: tuple[float, ...] = (0.1,)
-    """Standard deviations of the noise, of which every task has one; it is told."""
-    asks: Literal["place", "height"] = "place"
-    kind: int = RBF
-    query_space = LINE
-    context_names = ("noise",)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "answer_space", LINE if self.asks == "place" else Interval(-9.0, 9.0))
-
-    def sample(self, n: int, rng: Generator) -> tuple[Tensor, Tensor]:
-        grid = np.linspace(-1, 1, 256)[:, None]
-        cover = torch.tensor(correlation(self.kind, grid, grid, np.array([self.length]))) + 1e-8 * torch.eye(256)
-        white = torch.randn((n, 256), generator=rng, dtype=torch.float64)
-        which = torch.randint(len(self.levels), (n,), generator=rng)
-        return (white @ torch.linalg.cholesky(cover).mT).float(), torch.tensor(self.levels)[which]
-
-    def observe(self, task: tuple[Tensor, Tensor], query: Tensor, rng: Generator) -> Tensor:
-        at = (LINE.project(query)[:, 0] + 1) / 2 * 255
-        cell = at.floor().clamp_max(254)
-        rows, index = torch.arange(len(query)), cell.long()
-        value = torch.lerp(task[0][rows, index], task[0][rows, index + 1], at - cell)
-        return value + task[1] * torch.randn(len(query), generator=rng)
-
-    def target(self, task: tuple[Tensor, Tensor]) -> Tensor:
-        height, peak = task[0].max(dim=1)
-        return height if self.asks == "height" else peak / 255 * 2 - 1
-
-    def context(self, task: tuple[Tensor, Tensor]) -> Tensor:
-        return task[1][:, None]
-
-
 def excess_confidence(problem: Smooth, length: float, epsilon: float, episodes: int = 320) -> float:
     """How far the confidence at the end is above the share of successes, in standard deviations of a true one."""
     config = FunctionConfig(answer=problem.asks, functions=256, groups=1, query="thompson")
@@ -495,85 +329,7 @@ def test_its_queries_tell_more_than_random_ones(query: str) -> None:
 def test_it_is_an_agent(asks: Literal["place", "height"]) -> None:
     problem = Smooth(asks=asks, levels=(0.05, 0.3))
     config = FunctionConfig(answer=asks, functions=64, groups=4, candidates=8)
-    mixture = made([Truth(kind, noise=1 + FLOOR) for kind in range(3)], contexts=1)
+    mixture = mixture_of([Truth(kind, noise=1 + FLOOR) for kind in range(3)], contexts=1)
     belief = FunctionBelief(LINE, problem.answer_space, mixture, 5, config)
     check_agent(stopping_at(belief, NEVER, 0.1), problem, n=10)
     check_agent(stopping_at(belief, 0.5, 0.2, stop_epsilon=0.1), problem, n=10)
-
-
-# The fit.
-
-
-def held_out(problem: Smooth, mixture: GPMixture, tasks: int = 96, queries: int = 24) -> tuple[Tensor, Tensor]:
-    """Mean log density of fresh observations of a task, in their own units, and how probable that makes each kind."""
-    chance = rng(77)
-    hidden = TaskBatch.draw(problem, tasks, chance)
-    rows = torch.arange(tasks).repeat_interleave(queries)
-    query = problem.query_space.sample(len(rows), chance)
-    value = hidden.select(rows).observe(query, chance).double().view(tasks, queries)
-    place = problem.query_space.to_unit(query).double().view(tasks, queries, 1)
-    joint = mixture.log_evidence(hidden.context, place, mixture.standard(value))
-    joint = joint + mixture.log_share_J.log_softmax(dim=0) - queries * mixture.spread.log()
-    return joint.logsumexp(dim=-1).mean(), joint.softmax(dim=-1).mean(dim=0)
-
-
-def shortfall(problem: Smooth, found: Tensor) -> float:
-    """By how much an evidence falls short of that of the very process that tasks are drawn from."""
-    true = only(Truth(problem.kind, (problem.length,), noise=1 + FLOOR), contexts=1)
-    return float(held_out(problem, true)[0] - found)
-
-
-@pytest.mark.parametrize(("kind", "length"), [(RBF, 0.2), (MATERN_3, 0.4)])
-def test_the_fit_recovers_a_length_scale_and_how_smooth_functions_are(kind: int, length: float) -> None:
-    problem, kinds = Smooth(length, kind=kind), 9
-    start, fitted = fit_gp_mixture(problem, 0, kinds, 1), fit_gp_mixture(problem, 0, kinds, 100)
-    before, _ = held_out(problem, start)
-    after, share = held_out(problem, fitted)
-    assert float(after) > float(before) + 1.0
-    assert shortfall(problem, after) < 1.0
-    smooth = torch.tensor([k % 3 == RBF for k in range(kinds)])
-    if kind != RBF:
-        assert float(share[smooth].sum()) < 0.3
-        return
-    assert float(share[smooth].sum()) > 0.5
-    typical = float((share[smooth] * fitted.log_scale_JQ[smooth, 0]).sum() / share[smooth].sum())
-    assert length / 1.5 < math.exp(typical) < 1.5 * length
-
-
-def noise_found(mixture: GPMixture, level: float) -> tuple[float, float]:
-    """The noise that a belief works with at a level, in units of the observations, and what it falls short by."""
-    problem = Smooth(levels=(level,))
-    evidence, share = held_out(problem, mixture)
-    typical = (mixture.noise(torch.tensor([[level]])).log() * share).sum().exp() * mixture.spread
-    return float(typical), shortfall(problem, evidence)
-
-
-def test_one_level_of_noise_is_learned() -> None:
-    found, short = noise_found(fit_gp_mixture(Smooth(levels=(0.2,)), 0, 3, 80), 0.2)
-    assert found == pytest.approx(0.2, rel=0.15)
-    assert short < 1.5
-
-
-def test_the_noise_is_learned_as_a_function_of_the_context() -> None:
-    fitted = fit_gp_mixture(Smooth(levels=(0.05, 0.5)), 0, 3, 120)
-    assert bool((fitted.noise_by_context_JC > 0).all())
-    for level in (0.05, 0.5):
-        found, short = noise_found(fitted, level)
-        assert found == pytest.approx(level, rel=0.2)
-        assert short < 1.0
-
-
-def test_the_fit_is_decided_by_its_seed() -> None:
-    one, same, other = (fit_gp_mixture(Smooth(), seed, 2, 3) for seed in (1, 1, 2))
-    for key, value in one.state_dict().items():
-        assert torch.equal(value, same.state_dict()[key]), key
-    assert not torch.equal(one.log_scale_JQ, other.log_scale_JQ)
-
-
-def test_a_fit_ends_when_its_time_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
-    ticks = iter(range(10**6))
-    monkeypatch.setattr("cicpe.gp.mixture.time.perf_counter", lambda: float(next(ticks)))
-    start = GPMixture(2, 1, 1).requires_grad_(False).log_scale_JQ
-    moved = fit_gp_mixture(Smooth(), 0, 2, 100, seconds=4.0).log_scale_JQ - start
-    # Three steps of at most the learning rate, and not a hundred.
-    assert 0 < float(moved.abs().max()) < 4 * RATE

@@ -245,7 +245,7 @@ class AnswerBelief(Belief):
     def _query(self, state: Any, numbers: "_Numbers", std_BX: Tensor, mean_BX: Tensor) -> Float[Tensor, "B Q"]:
         chosen = self.search.draws(state, self.config.draws, numbers.offset)
         places = self.search.places_GV[chosen] if isinstance(self.search, GridSearch) else chosen
-        kernel = self._kernel(places[..., : self.answer_space.dim], std_BX)
+        kernel = self._kernel(chosen, places[..., : self.answer_space.dim], std_BX)
         space = self.query_space
         if space.dim == 1:
             table = self._quick_table if "_table_AGP" in self.__dict__ else None
@@ -255,8 +255,12 @@ class AnswerBelief(Belief):
         left = self._uncertainty(state, unit_BAQ, places, kernel, numbers)
         return space.project(space.from_unit(unit_BAQ[torch.arange(len(left)), left.argmin(dim=1)]))
 
-    def _kernel(self, answer_BMX: Tensor, std_BX: Tensor) -> Float[Tensor, "B M M"]:
-        """How close the answers of draws are."""
+    def _kernel(self, chosen: Tensor, answer_BMX: Tensor, std_BX: Tensor) -> Float[Tensor, "B M M"]:
+        """How close the answers of draws are; on a grid a learned success is looked up."""
+        if self.model.success.learned and isinstance(self.search, GridSearch):
+            candidate = chosen // (len(self.search.places_GV) // len(self.search.candidates_NX))
+            table = self._success_of_grid(self.aim).float().clamp_min(1e-3)
+            return table[candidate[:, :, None], candidate[:, None]]
         if self.model.success.learned:
             kernel: Tensor = self.model.success(answer_BMX, answer_BMX, self.aim)
             return kernel.clamp_min(1e-3)

@@ -32,6 +32,12 @@ NEIGHBOURS = 256
 """Points that a mixture's components are made from."""
 CLIMB = 6
 """Steps of a climb."""
+SHIFT = 1e-3
+"""By how much latent coordinates are shifted to find slopes."""
+FAR = 5.0
+"""From a spread of this many times what is wanted on, a cloud may be rough."""
+WIDE = (0.1, 0.2)
+"""Shares of a mixture that are spread as the prior, and as all points that explain the history best."""
 DEGREES = 5.0
 """Degrees of freedom of the mixture's components: their tails are heavier than a Gaussian's."""
 
@@ -60,11 +66,19 @@ class _Points(NamedTuple):
     log_likelihood_N: Tensor
 
 
-class _Mixture(NamedTuple):
-    """An even mixture of Student components: their centres, and Cholesky factors of their scales."""
+class _Modes(NamedTuple):
+    """Where the posterior is highest nearby, and Cholesky factors of its scale there."""
 
     centre_KV: Tensor
     factor_KVV: Tensor
+
+
+class _Mixture(NamedTuple):
+    """A mixture of Student components: their centres, Cholesky factors of their scales, and shares."""
+
+    centre_KV: Tensor
+    factor_KVV: Tensor
+    share_K: Tensor
 
 
 class _Slopes(NamedTuple):
@@ -92,6 +106,10 @@ class CloudSearch:
     """Share of effective points below which a cloud is drawn anew."""
     reached: float = 0.2
     """Share of effective points that all rounds together are to reach."""
+    rough: float = 0.06
+    """The same while the answer is still spread over much more than ``sharp``."""
+    sharp: float = math.inf
+    """How well the answer has to be known, in unit coordinates."""
     rising: float = 0.08
     """Share of effective points that a step of the rising power keeps."""
     climbers: int = 16
@@ -173,9 +191,17 @@ class CloudSearch:
             source = _Points(latent_NV, log_likelihood - self._log_density(mixture, latent_NV), log_likelihood)
             rounds.append(source)
             sizes.append(float(effective_size(source.log_weight_N)))
-            if sum(sizes) >= self.reached * self.points:
+            if sum(sizes) >= self._wanted(source):
                 break
         return self._resampled(state, rounds, sizes)
+
+    def _wanted(self, points: "_Points") -> float:
+        """Effective points that are enough: fewer while the answer is nowhere near as sharp as it has to be."""
+        answer = self.model.prior.places(points.latent_NV)[:, : self.model.answer_space.dim]
+        weight = torch.softmax(points.log_weight_N, dim=0)[:, None]
+        mean = (weight * answer).sum(dim=0)
+        spread = (weight * (answer - mean).square()).sum().sqrt()
+        return (self.reached if float(spread) < FAR * self.sharp else self.rough) * self.points
 
     def _resampled(self, state: CloudState, rounds: "list[_Points]", sizes: list[float]) -> CloudState:
         """The cloud that the points of all rounds amount to."""
@@ -190,19 +216,32 @@ class CloudSearch:
             log_likelihood_BN=log_likelihood[None],
         )
 
-    def _mixture(self, state: CloudState, source: "_Points", modes: "_Mixture", rng: Generator) -> _Mixture:
-        """A mixture about the points of a cloud that explain the history best, and about modes."""
+    def _mixture(self, state: CloudState, source: "_Points", modes: "_Modes", rng: Generator) -> _Mixture:
+        """A mixture about the points of a cloud that explain the history best, and about modes.
+
+        Two wide components, one as all of these points and one as the prior, keep the weights of points between the
+        narrow ones small.
+        """
         power, points = self._chosen(source, rng)
         centre = points[torch.randperm(NEIGHBOURS, generator=rng)[: self.centres]]
-        own = _Mixture(centre, self._factors(points, power * self._slopes(state, centre).information_KVV))
-        return _Mixture(*(torch.cat(parts) for parts in zip(own, modes, strict=True)))
+        mean, spread = _moments(points)
+        factor = self._factors(spread, power * self._slopes(state, centre).information_KVV)
+        eye = torch.eye(len(mean), dtype=torch.float64)
+        wide = torch.linalg.cholesky(spread)
+        narrow = (1 - sum(WIDE)) / (len(centre) + len(modes.centre_KV))
+        return _Mixture(
+            torch.cat([torch.zeros_like(mean)[None], mean[None], centre, modes.centre_KV]),
+            torch.cat([eye[None], wide[None], factor, modes.factor_KVV]),
+            torch.cat([torch.tensor(WIDE), torch.full((len(centre) + len(modes.centre_KV),), narrow)]).double(),
+        )
 
-    def _modes(self, state: CloudState, rng: Generator) -> "_Mixture":
+    def _modes(self, state: CloudState, rng: Generator) -> "_Modes":
         """Components about where climbs from the prior's own draws end: a cloud may have missed a mode."""
         log_draws = state.log_prior_draws_BM[0]
         _, points = self._chosen(_Points(self.bank[0], log_draws, log_draws), rng)
         top = self._climbed(state, points[torch.randperm(NEIGHBOURS, generator=rng)[: self.climbers]])
-        return _Mixture(top, self._factors(points, self._slopes(state, top).information_KVV))
+        information = self._slopes(state, top).information_KVV
+        return _Modes(top, _scales(information + torch.eye(top.shape[1])))
 
     def _chosen(self, source: "_Points", rng: Generator) -> tuple[float, Float[Tensor, "n V"]]:
         """Some of the points that explain the history best, and the power of the weights they were drawn by."""
@@ -212,19 +251,15 @@ class CloudSearch:
         chosen = systematic(torch.softmax(power * log_weight, dim=-1), NEIGHBOURS, offset)[0]
         return float(power), source.latent_NV[chosen].double()
 
-    def _factors(self, point_NV: Tensor, information_KVV: Tensor) -> Float[Tensor, "K V V"]:
+    def _factors(self, spread_VV: Tensor, information_KVV: Tensor) -> Float[Tensor, "K V V"]:
         """Factors of the scales of components.
 
         Along what the history tells, a component is as wide as the likelihood is about its centre (by the Fisher
         information); elsewhere, as the points are spread, narrowed as kernels are.
         """
-        v = point_NV.shape[1]
-        mean = point_NV.mean(dim=0)
-        spread = (point_NV - mean).T @ (point_NV - mean) / len(point_NV) + 1e-6 * torch.eye(v)
+        v = len(spread_VV)
         narrow = max(0.2, (4 / (v + 2)) ** (2 / (v + 4)) * float(len(information_KVV)) ** (-2 / (v + 4)))
-        precision = torch.linalg.inv(spread) / narrow + information_KVV
-        value: Tensor = torch.linalg.cholesky(torch.linalg.inv(precision) + 1e-8 * torch.eye(v))
-        return value
+        return _scales(torch.linalg.inv(spread_VV) / narrow + information_KVV)
 
     def _climbed(self, state: CloudState, start_KV: Tensor) -> Float[Tensor, "K V"]:
         """Where a few Levenberg-Marquardt steps up the posterior lead."""
@@ -242,26 +277,27 @@ class CloudSearch:
         return place
 
     def _slopes(self, state: CloudState, latent_KV: Tensor) -> "_Slopes":
-        """The log posterior of one episode at some points, its gradient, and the Fisher information of its history."""
-        steps = state.query_BTQ.shape[1]
-        with torch.enable_grad():
-            latent = latent_KV.float()[:, None].expand(-1, steps, -1).clone().requires_grad_()
-            parameters = self.model.network(state.query_BTQ, self.model.prior.places(latent), state.context_BC[:, None])
-            log_p = self.model.heads.log_probability(parameters, state.encoded_BTY)
-            (gradient,) = torch.autograd.grad(log_p.sum(), latent, retain_graph=True)
-            functions, sizes = self.model.heads.information(parameters)
-            information = torch.zeros(len(latent_KV), latent.shape[-1], latent.shape[-1], dtype=torch.float64)
-            for function, size in zip(functions.unbind(dim=-1), sizes.detach().unbind(dim=-1), strict=True):
-                (slope,) = torch.autograd.grad(function.sum(), latent, retain_graph=True)
-                slope = slope.double().nan_to_num()
-                information = information + (size.double()[..., None] * slope).transpose(1, 2) @ slope
-        total = log_p.detach().double().sum(dim=1) - 0.5 * latent_KV.square().sum(dim=1)
-        return _Slopes(total, gradient.double().nan_to_num().sum(dim=1) - latent_KV, information)
+        """The log posterior of one episode at some points, its gradient, and the Fisher information of its history.
+
+        Derivatives are differences: a single pass over all shifted points takes a fraction of the time of backward
+        passes over the few points there are. The information tells how far the slope falls within a difference.
+        """
+        v = latent_KV.shape[1]
+        shifts = torch.cat([torch.zeros(1, v), SHIFT * torch.eye(v)])
+        places = self.model.network.prepare(self.model.prior.places(latent_KV.float()[:, None] + shifts))
+        parameters = self.model.network.at(state.query_BTQ[0, :, None, None], places, state.context_BC)
+        log_p = self.model.heads.log_probability(parameters, state.encoded_BTY[0, :, None, None]).double().sum(dim=0)
+        functions, sizes = (part.double() for part in self.model.heads.information(parameters))
+        slope_TKVL = ((functions[:, :, 1:] - functions[:, :, :1]) / SHIFT).nan_to_num()
+        information = torch.einsum("tkvl,tkl,tkwl->kvw", slope_TKVL, sizes[:, :, 0].nan_to_num(), slope_TKVL)
+        curvature = information.diagonal(dim1=1, dim2=2)
+        gradient = ((log_p[:, 1:] - log_p[:, :1]) / SHIFT + 0.5 * SHIFT * curvature).nan_to_num() - latent_KV
+        return _Slopes(log_p[:, 0] - 0.5 * latent_KV.square().sum(dim=1), gradient, information)
 
     def _drawn(self, mixture: _Mixture, rng: Generator) -> Float[Tensor, "N V"]:
-        """Points of the mixture: as many of every component."""
+        """Points of the mixture: of every component by its share."""
         n, (k, v) = self.per_round, mixture.centre_KV.shape
-        of = torch.arange(n) * k // n
+        of = torch.searchsorted(mixture.share_K.cumsum(dim=0), (torch.arange(n).double() + 0.5) / n).clamp_max(k - 1)
         normal = torch.randn((n, v), generator=rng, dtype=torch.float64)
         chi = torch.randn((n, int(DEGREES)), generator=rng, dtype=torch.float64).square().mean(dim=1, keepdim=True)
         moved = (mixture.factor_KVV[of] @ (normal / chi.sqrt())[..., None])[..., 0]
@@ -276,7 +312,7 @@ class CloudSearch:
         log_determinant = mixture.factor_KVV.diagonal(dim1=1, dim2=2).log().sum(dim=1)
         constant = math.lgamma((DEGREES + v) / 2) - math.lgamma(DEGREES / 2) - 0.5 * v * math.log(DEGREES * math.pi)
         student = constant - log_determinant[:, None] - 0.5 * (DEGREES + v) * torch.log1p(squared / DEGREES)
-        log_mixture = student.logsumexp(dim=0) - math.log(len(student))
+        log_mixture = (student + mixture.share_K.log()[:, None]).logsumexp(dim=0)
         log_prior = -0.5 * latent_NV.double().square().sum(dim=1) - 0.5 * v * math.log(2 * math.pi)
         return log_mixture - log_prior
 
@@ -290,6 +326,19 @@ class CloudSearch:
         chosen = systematic(torch.softmax(log_weights(state), dim=-1), n, offset)
         latent = state.latent_BNV.gather(1, chosen[..., None].expand(-1, -1, state.latent_BNV.shape[-1]))
         return self.model.prior.places(latent)
+
+
+def _moments(point_NV: Tensor) -> tuple[Float[Tensor, " V"], Float[Tensor, "V V"]]:
+    """Mean and covariance of points."""
+    mean = point_NV.mean(dim=0)
+    apart = point_NV - mean
+    return mean, apart.T @ apart / len(point_NV) + 1e-6 * torch.eye(len(mean))
+
+
+def _scales(precision_KVV: Tensor) -> Float[Tensor, "K V V"]:
+    """Cholesky factors of the inverses of precisions."""
+    value: Tensor = torch.linalg.cholesky(torch.linalg.inv(precision_KVV) + 1e-8 * torch.eye(precision_KVV.shape[-1]))
+    return value
 
 
 def _like(mask_K: Tensor, part: Tensor) -> Tensor:

@@ -1,5 +1,6 @@
 """The general belief: how well a candidate answer explains the history, by a likelihood learned from simulations."""
 
+import math
 import time
 from typing import Literal, final
 
@@ -124,7 +125,8 @@ class AnswerBeliefConfig(ComputedBeliefConfig):
 
     def belief(self, model: AnswerModel, horizon: int) -> AnswerBelief:
         """The belief of a learned model."""
-        search: GridSearch | CloudSearch = CloudSearch(model, self.points)
+        sharp = math.inf if model.success.learned else self.aim / float(model.answer_space.unit_scale.min())
+        search: GridSearch | CloudSearch = CloudSearch(model, self.points, sharp=sharp)
         if self.on_grid:
             width = 2 * float(model.answer_space.unit_scale[0])
             search = GridSearch(model, int(min(FINEST, max(COARSEST, 5 * width / self.epsilon[0]))))

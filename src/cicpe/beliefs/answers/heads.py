@@ -21,9 +21,8 @@ from torch import Tensor
 from torch.nn import functional
 
 from cicpe.config import Config
+from cicpe.problems.observations import Category, Count, ObservationKind, YesNo, find_kind
 
-MOST_CATEGORIES = 12
-"""Entries with at most this many different values in the pilot are categories."""
 MOST_LISTED = 16
 """Outcomes of a query that are listed rather than drawn."""
 HALF_LOG_2PI = 0.5 * math.log(2 * math.pi)
@@ -337,17 +336,22 @@ class Heads:
         return torch.tensor(middles)
 
 
-def choose_heads(pilot: Float[Tensor, "n Y"], heavy_tails: bool = False) -> tuple[Any, ...]:
-    """The heads that a pilot of observations asks for.
+def choose_heads(
+    pilot: Float[Tensor, "n Y"], heavy_tails: bool = False, declared: Sequence[ObservationKind | None] | None = None
+) -> tuple[Any, ...]:
+    """The heads that the kinds of observations ask for.
 
     Args:
         pilot: Simulated observations.
         heavy_tails: Whether real entries have a mixture rather than a Gaussian.
+        declared: The kind of each entry, where the problem says so; found from the pilot where it does not.
 
     Returns:
         One head per entry.
     """
-    return tuple(_choose(entry, heavy_tails) for entry in pilot.unbind(dim=-1))
+    kinds = declared or (None,) * pilot.shape[-1]
+    entries = zip(kinds, pilot.unbind(dim=-1), strict=True)
+    return tuple(_choose(kind or find_kind(entry), entry, heavy_tails) for kind, entry in entries)
 
 
 def has_real_entries(heads: Sequence[Head]) -> bool:
@@ -357,16 +361,14 @@ def has_real_entries(heads: Sequence[Head]) -> bool:
     )
 
 
-def _choose(entry: Tensor, heavy_tails: bool) -> Head:
-    values = entry.unique()  # type: ignore[no-untyped-call]
-    if len(values) == 1:
-        values = torch.cat([values, values + 1])
-    if len(values) == 2:
-        return BinaryHead(low=float(values[0]), high=float(values[1]))
-    if len(values) <= MOST_CATEGORIES:
-        return CategoricalHead(values=tuple(values.tolist()))
-    if bool((entry == entry.round()).all()) and float(values[0]) >= 0:
-        return LogisticMixtureHead(whole=True, **_scale(entry, "root"))
+def _choose(kind: ObservationKind, entry: Tensor, heavy_tails: bool) -> Head:
+    match kind:
+        case YesNo(no=no, yes=yes):
+            return BinaryHead(low=min(no, yes), high=max(no, yes))
+        case Category():
+            return CategoricalHead(values=kind.numbers)
+        case Count():
+            return LogisticMixtureHead(whole=True, **_scale(entry, "root"))
     low, middle, high = torch.quantile(entry[:100_000].double(), torch.tensor([0.25, 0.5, 0.75]).double()).tolist()
     extreme = float((entry - middle).abs().max()) > 25 * max(high - low, 1e-12)
     scale = _scale(entry, "asinh" if extreme else "none")

@@ -22,6 +22,7 @@ from cicpe.beliefs.answers.prior import Prior
 from cicpe.beliefs.answers.success import Success
 from cicpe.errors import InvalidInput
 from cicpe.problems.base import Problem, TaskBatch
+from cicpe.problems.structure import declared_kinds
 
 HEAVIER = 0.005
 """How much better, per observation, a mixture has to be than a Gaussian, which is three times as fast."""
@@ -177,7 +178,8 @@ class Family:
         rng = torch.Generator().manual_seed(self.seed)
         pool = HistoryPool(self.problem, self.sizes.steps, rng, self.nuisance, self.timed)
         pilot = self._pilot(rng)
-        heads = Heads(choose_heads(pilot.observation_BTY.flatten(0, 1), heavy_tails))
+        declared = declared_kinds(self.problem, pilot.observation_BTY.shape[-1])
+        heads = Heads(choose_heads(pilot.observation_BTY.flatten(0, 1), heavy_tails, declared))
         spaces = self.problem.query_space, self.problem.answer_space
         codes = CODES if self.nuisance is None else 0
         contexts = len(self.problem.context_names)

@@ -25,7 +25,6 @@ from torch import Generator, Tensor
 from cicpe import trees
 from cicpe.beliefs.base import Assessment, Belief
 from cicpe.beliefs.lookahead import score_queries
-from cicpe.beliefs.particles.recommendation import weighted_std
 from cicpe.beliefs.predictors import Prediction
 from cicpe.config import Config
 from cicpe.errors import InvalidInput
@@ -33,7 +32,7 @@ from cicpe.gp.exact import GPPosterior, no_observations
 from cicpe.gp.matheron import lattice_corners, prior_draws, whitened_error
 from cicpe.gp.mixture import GPMixture
 from cicpe.spaces import Space
-from cicpe.statistics import highest_mass_interval
+from cicpe.statistics import highest_mass_interval, weighted_std
 
 CHUNK = 16
 """Episodes that are assessed together: with more, their functions leave the processor's cache."""

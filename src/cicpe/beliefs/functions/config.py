@@ -5,7 +5,7 @@ from typing import Literal, final
 
 from pydantic import Field
 
-from cicpe.beliefs.base import CalibrationPlan, ComputedBeliefConfig, FitRequest, FittedBelief, TaskShape
+from cicpe.beliefs.base import COMPUTED_PLAN, CalibrationPlan, ComputedBeliefConfig, FitRequest, FittedBelief, TaskShape
 from cicpe.beliefs.functions.belief import FunctionBelief, FunctionConfig
 from cicpe.beliefs.functions.fit import fit_gp_mixture
 from cicpe.gp.mixture import KINDS, GPMixture
@@ -27,17 +27,7 @@ class FunctionBeliefConfig(ComputedBeliefConfig):
 
     @property
     def calibration(self) -> CalibrationPlan:
-        return CalibrationPlan(
-            max_episodes=8192,
-            min_share=1 / 32,
-            n_epsilons=5,
-            shortens=True,
-            hasty=0.9995,
-            alarm_episodes=256,
-            alarm_ranked=199,
-            alarm_knots=1,
-            verify_episodes=60,
-        )
+        return COMPUTED_PLAN._replace(max_episodes=8192, shortens=True, hasty=0.9995)
 
     def fit(self, request: FitRequest) -> FittedBelief:
         began, problem, budget = time.perf_counter(), request.problem, request.budget

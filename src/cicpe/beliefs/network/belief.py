@@ -10,12 +10,8 @@ from torch import Generator, Tensor
 
 from cicpe.beliefs.base import Assessment, Belief
 from cicpe.beliefs.network.network import Network, NetworkState
-from cicpe.beliefs.network.prediction import (
-    NetworkPredictor,
-    PredictionConfig,
-    PredictionHead,
-    prediction_config,
-)
+from cicpe.beliefs.network.prediction import NetworkPredictor, prediction_config
+from cicpe.beliefs.network.prediction_head import PredictionConfig, PredictionHead
 from cicpe.beliefs.network.query_rules import Actor
 from cicpe.beliefs.predictors import ObservationPredictor
 from cicpe.spaces import Space

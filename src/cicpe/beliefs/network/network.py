@@ -1,31 +1,26 @@
 """The whole network of an agent: scaled inputs, memories, posterior head and critic."""
 
-from typing import Annotated, NamedTuple, final
+from collections.abc import Mapping
+from typing import Annotated, Any, NamedTuple, final
 
 import torch
 from jaxtyping import Float, Int
-from pydantic import Field
+from pydantic import Field, SerializeAsAny, field_validator
 from torch import Tensor, nn
 
 from cicpe import trees
 from cicpe.beliefs.network.critic import Critic, CriticConfig, Goal
-from cicpe.beliefs.network.memories.attention import AttentionConfig
-from cicpe.beliefs.network.memories.base import Dims, MemoryFeatures, State, gather_prefixes
-from cicpe.beliefs.network.memories.delta_rule import DeltaRuleConfig
-from cicpe.beliefs.network.memories.per_axis import PerAxisConfig
+from cicpe.beliefs.network.memories.base import Dims, MemoryConfig, MemoryFeatures, State, gather_prefixes
 from cicpe.beliefs.network.memories.recurrent import RecurrentConfig
-from cicpe.beliefs.network.memories.regression import RegressionConfig
+from cicpe.beliefs.network.memories.registry import read_memory
 from cicpe.beliefs.network.policy import ActorConfig, ActorHead, Policy
 from cicpe.beliefs.network.posteriors.gaussian import GaussianConfig, Posterior
 from cicpe.beliefs.network.posteriors.mixture import MixtureConfig
 from cicpe.beliefs.network.scaling import Scaling
 from cicpe.config import Config
 from cicpe.spaces import Space
+from cicpe.trees import Tree
 
-MemoryConfig = Annotated[
-    RecurrentConfig | AttentionConfig | DeltaRuleConfig | PerAxisConfig | RegressionConfig,
-    Field(discriminator="kind"),
-]
 PosteriorConfig = Annotated[GaussianConfig | MixtureConfig, Field(discriminator="kind")]
 
 
@@ -33,8 +28,8 @@ PosteriorConfig = Annotated[GaussianConfig | MixtureConfig, Field(discriminator=
 class NetworkConfig(Config):
     """The networks of one agent."""
 
-    memory: MemoryConfig = RecurrentConfig()
-    """How histories are encoded."""
+    memory: SerializeAsAny[MemoryConfig] = RecurrentConfig()
+    """How histories are encoded, by a memory of the kind that its field ``kind`` names."""
     posterior: PosteriorConfig = GaussianConfig()
     """The family of distributions over the target."""
     critic: CriticConfig = CriticConfig()
@@ -44,6 +39,12 @@ class NetworkConfig(Config):
     shared_memory: bool = True
     """One memory for inference and critic, which the inference loss alone trains: the critic reads it without gradient.
     Or one each, trained by the losses of its own (the paper's)."""
+
+    @field_validator("memory", mode="before")
+    @classmethod
+    def _by_kind(cls, value: Any) -> Any:
+        """The memory of the kind that was asked for."""
+        return read_memory(value) if isinstance(value, Mapping) else value
 
 
 class NetworkState(NamedTuple):
@@ -66,6 +67,7 @@ class NetworkOutput(NamedTuple):
     posterior: Posterior
     memory_features: MemoryFeatures
     critic_features: MemoryFeatures
+    """The same as ``memory_features`` where the memory is shared; the critic's heads then read it without gradient."""
     state: NetworkState
 
 
@@ -132,11 +134,13 @@ class Network(nn.Module):
     def believe(self, state: NetworkState) -> NetworkOutput:
         """Reads the posterior and the critic's features at every prefix of the state."""
         memory_features = self.memory.features(state.inference)
-        if self.critic_memory is None:
-            critic_features = trees.map_leaves(torch.detach, memory_features)
-        else:
-            critic_features = self.critic_memory.features(state.critic)
+        own = self.critic_memory
+        critic_features = memory_features if own is None else own.features(state.critic)
         return NetworkOutput(self.posterior_head(memory_features), memory_features, critic_features, state)
+
+    def _for_critic(self, tree: Tree) -> Tree:
+        """What the critic reads of its memory: without gradient where the memory is that of inference."""
+        return trees.map_leaves(torch.detach, tree) if self.critic_memory is None else tree
 
     def goal_features(self, state: NetworkState, output: NetworkOutput, epsilon: Float[Tensor, " batch"]) -> Tensor:
         """The critic's inputs beside the history; the posterior's spread enters without gradient."""
@@ -144,7 +148,7 @@ class Network(nn.Module):
 
     def stop_logits(self, output: NetworkOutput, features: Tensor) -> Float[Tensor, "batch prefix twin"]:
         """Logit of the success probability at every prefix."""
-        return self.critic.stop_logits(output.critic_features.summary, features)
+        return self.critic.stop_logits(self._for_critic(output.critic_features.summary), features)
 
     def continue_values(
         self,
@@ -155,11 +159,10 @@ class Network(nn.Module):
         cost: Float[Tensor, " batch"],
     ) -> Float[Tensor, "batch prefix twin"]:
         """Value of a candidate query at every prefix."""
-        if self.critic_memory is None:
-            memory, inner = self.memory, trees.map_leaves(torch.detach, state.inference)
-        else:
-            memory, inner = self.critic_memory, state.critic
-        at = memory.features_at(inner, output.critic_features, self.query_space.to_unit(query))
+        own = self.critic_memory
+        memory, inner = (self.memory, state.inference) if own is None else (own, state.critic)
+        critic_features = self._for_critic(output.critic_features)
+        at = memory.features_at(self._for_critic(inner), critic_features, self.query_space.to_unit(query))
         return self.critic.continue_values(at, features, cost)
 
     def policy(self, output: NetworkOutput, features: Tensor) -> Policy:

@@ -21,7 +21,7 @@ from cicpe.beliefs.base import Assessment, Belief
 from cicpe.beliefs.lookahead import QueryRule, candidate_queries, score_queries
 from cicpe.beliefs.particles.likelihood import LearnedLikelihood
 from cicpe.beliefs.particles.prediction import simulate_prediction
-from cicpe.beliefs.particles.recommendation import View, recommend, weighted_std
+from cicpe.beliefs.particles.recommendation import View, recommend
 from cicpe.beliefs.particles.smc import (
     IMPOSSIBLE,
     ParticleCloud,
@@ -40,7 +40,7 @@ from cicpe.config import Config
 from cicpe.errors import InvalidInput
 from cicpe.problems import Problem, Task
 from cicpe.spaces import Space
-from cicpe.statistics import effective_size
+from cicpe.statistics import effective_size, weighted_std
 
 EPISODES = 16
 """How many are looked at together: what fits a cache."""
@@ -287,8 +287,9 @@ class ParticleBelief(Belief):
         else:
             weight = weights(cloud)
         # One episode at a time, so that a target does not depend on the batch, whatever the problem does.
-        each = zip(unit, cloud.context_BC, strict=True)
-        target = [self.problem.target(self.task(one, context.expand(n, -1))).reshape(n, -1) for one, context in each]
+        contexts = cloud.context_BC[:, None].expand(-1, n, -1)
+        tasks = [self.task(unit_NP, context) for unit_NP, context in zip(unit, contexts, strict=True)]
+        target = [self.problem.target(task).reshape(n, -1) for task in tasks]
         return View(unit, weight, torch.stack(target), cloud.context_BC)
 
     def _query(self, view: View, recommendation: Tensor, rng: Generator) -> Tensor:

@@ -6,7 +6,7 @@ from typing import Literal, final
 import torch
 from pydantic import Field
 
-from cicpe.beliefs.base import CalibrationPlan, ComputedBeliefConfig, FitRequest, FittedBelief, TaskShape
+from cicpe.beliefs.base import COMPUTED_PLAN, CalibrationPlan, ComputedBeliefConfig, FitRequest, FittedBelief, TaskShape
 from cicpe.beliefs.particles.belief import ParticleBelief, ParticleConfig
 from cicpe.beliefs.particles.likelihood import LearnedLikelihood, fit_likelihood
 
@@ -29,18 +29,7 @@ class ParticleBeliefConfig(ComputedBeliefConfig):
 
     @property
     def calibration(self) -> CalibrationPlan:
-        # An episode takes a good part of a second, not a millisecond: fewer of them, at fewer knots.
-        return CalibrationPlan(
-            min_share=0.0,
-            n_epsilons=5,
-            n_context_knots=3,
-            chunk=64,
-            hasty=0.985,
-            alarm_episodes=256,
-            alarm_ranked=199,
-            alarm_knots=1,
-            verify_episodes=60,
-        )
+        return COMPUTED_PLAN._replace(min_share=0.0, n_context_knots=3, chunk=64, hasty=0.985)
 
     def fit(self, request: FitRequest) -> FittedBelief:
         began, budget = time.perf_counter(), request.budget

@@ -83,17 +83,17 @@ class LearnedLikelihood(nn.Module):
         scaled = (seen.flat - self.centre) / self.spread
         angle_NJK = seen.apart[:, :, None] * (seen.size @ self.rates * self.log_gain.exp())[:, None, :]
         waves = [angle_NJK.cos().mean(dim=1), angle_NJK.sin().mean(dim=1)]
-        one, two = self.body(torch.cat([scaled, *waves], dim=-1)).chunk(2, dim=-1)
-        return one, two.clamp(-6, 3)
+        centre, log_spread = self.body(torch.cat([scaled, *waves], dim=-1)).chunk(2, dim=-1)
+        return centre, log_spread.clamp(-6, 3)
 
     def score(self, seen: Inputs, observation: Tensor) -> Float[Tensor, " n"]:
         """Log density of observations, from the network's inputs."""
-        one, two = self.outputs(seen)
+        centre, log_spread = self.outputs(seen)
         if bool(self.binary):
             yes = (observation == self.high).float()
-            return -nn.functional.binary_cross_entropy_with_logits(one, yes, reduction="none").sum(dim=-1)
-        error = ((observation - self.y_centre) / self.y_spread - one) * torch.exp(-two)
-        return (-0.5 * error.square() - two - torch.log(self.y_spread) - 0.5 * math.log(2 * math.pi)).sum(dim=-1)
+            return -nn.functional.binary_cross_entropy_with_logits(centre, yes, reduction="none").sum(dim=-1)
+        error = ((observation - self.y_centre) / self.y_spread - centre) * torch.exp(-log_spread)
+        return (-0.5 * error.square() - log_spread - torch.log(self.y_spread) - 0.5 * math.log(2 * math.pi)).sum(dim=-1)
 
     def forward(
         self, task: Task, query: Float[Tensor, "n query"], observation: Float[Tensor, "n observation"]

@@ -38,8 +38,8 @@ def recommend(
     mean_B1X = problem.answer_space.project(_mean(view.weight_BN[:, None], view.target_BNX))
     answer_BKX = torch.cat([mean_B1X, view.target_BNX[:, first]], dim=1)
     loss_BKN = _loss(problem, view, answer_BKX, task)
-    found = {epsilon: _best(problem, view, epsilon, task, answer_BKX, loss_BKN) for epsilon in set(epsilons)}
-    answers, confidences = zip(*(found[epsilon] for epsilon in epsilons), strict=True)
+    best = {epsilon: _best(problem, view, epsilon, task, answer_BKX, loss_BKN) for epsilon in set(epsilons)}
+    answers, confidences = zip(*(best[epsilon] for epsilon in epsilons), strict=True)
     return torch.stack(answers), torch.stack(confidences)
 
 
@@ -78,15 +78,6 @@ def _mean(weight_BKN: Tensor, target_BNX: Tensor) -> Float[Tensor, "batch answer
     """Weighted means of the target, of weights in double precision that need not add up to one."""
     total_BK1 = weight_BKN.sum(dim=-1, keepdim=True).clamp_min(1e-12)
     return (weight_BKN @ target_BNX.double() / total_BK1).float()
-
-
-def weighted_std(
-    weight_BN: Float[Tensor, "batch particle"], target_BNX: Float[Tensor, "batch particle answer"]
-) -> Float[Tensor, "batch answer"]:
-    """The standard deviation of the target over weighted particles (or functions)."""
-    weight_BN1 = weight_BN[..., None].float()
-    mean = (weight_BN1 * target_BNX).sum(dim=1, keepdim=True)
-    return (weight_BN1 * (target_BNX - mean).square()).sum(dim=1).clamp_min(0).sqrt()
 
 
 def _within(loss: Tensor, epsilon: float) -> Tensor:

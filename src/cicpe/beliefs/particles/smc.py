@@ -109,23 +109,26 @@ def log_likelihoods(
 ) -> Float[Tensor, "2 batch particle"]:
     """Log-likelihoods of the settled and of the pending observations, from observation ``first`` on."""
     value_BTN = _values(model, unit_PBN, cloud, first)
-    steps = torch.arange(first, cloud.query_BTQ.shape[1])
-    is_settled_TB = steps[:, None] < cloud.settled_B
-    kind_T2B = torch.stack([is_settled_TB, ~is_settled_TB], dim=1).double()
-    found_2BN = _sums(kind_T2B, value_BTN)
-    if not bool(found_2BN.isfinite().all()):
+    sum_2BN = _sums(cloud.settled_B - first, value_BTN)
+    if not bool(sum_2BN.isfinite().all()):
         # Zero times infinity is NaN, and what is impossible at a settled step may be likely at the others.
         value_BTN = value_BTN.nan_to_num(nan=IMPOSSIBLE, posinf=-IMPOSSIBLE, neginf=IMPOSSIBLE)
-        found_2BN = _sums(kind_T2B, value_BTN).clamp(IMPOSSIBLE, -IMPOSSIBLE)
-    return found_2BN
+        sum_2BN = _sums(cloud.settled_B - first, value_BTN).clamp(IMPOSSIBLE, -IMPOSSIBLE)
+    return sum_2BN
 
 
-def _sums(kind_T2B: Tensor, value_BTN: Tensor) -> Float[Tensor, "2 batch particle"]:
-    """Sums over the steps of each kind, in their order and in double precision."""
-    found_2BN = torch.zeros(2, len(value_BTN), value_BTN.shape[-1], dtype=torch.float64)
-    for kind_2B, value_BN in zip(kind_T2B, value_BTN.unbind(dim=1), strict=True):
-        found_2BN.addcmul_(kind_2B[..., None], value_BN.double())
-    return found_2BN
+def _sums(settled_B: Tensor, value_BTN: Tensor) -> Float[Tensor, "2 batch particle"]:
+    """Sums over the settled and over the later steps, in their order and in double precision."""
+    sum_2BN = torch.zeros(2, len(value_BTN), value_BTN.shape[-1], dtype=torch.float64)
+    of_settled_BN, of_later_BN = sum_2BN.unbind()
+    fewest, most = (int(steps) for steps in settled_B.aminmax())
+    for t, value_BN in enumerate(value_BTN.unbind(dim=1)):
+        if fewest <= t < most:
+            is_settled_B1 = (t < settled_B).double()[:, None]
+            sum_2BN.addcmul_(torch.stack([is_settled_B1, 1 - is_settled_B1]), value_BN.double())
+        else:
+            (of_settled_BN if t < fewest else of_later_BN).add_(value_BN)
+    return sum_2BN
 
 
 def _values(
@@ -243,49 +246,51 @@ def draw_move(model: SMCTarget, n: int, global_share: float, rng: Generator) -> 
     )
 
 
-def _candidates(unit_PBN: Tensor, root_PBP: Tensor, scale_B: Tensor, draws: MoveDraws) -> Tensor:
+def _candidates(unit_PBN: Tensor, root_columns: Sequence[Tensor], scale_B: Tensor, draws: MoveDraws) -> Tensor:
     """One proposed move a particle."""
-    one, two = (unit_PBN.gather(2, index.expand_as(unit_PBN)) for index in (draws.one, draws.two))
+    start_PBN, end_PBN = (unit_PBN.gather(2, index.expand_as(unit_PBN)) for index in (draws.one, draws.two))
     scale_B1 = scale_B.float()[:, None]
-    step_PBN = one.sub_(two).mul_(scale_B1 * draws.along + draws.jump)
+    step_PBN = start_PBN.sub_(end_PBN).mul_(scale_B1 * draws.along + draws.jump)
     walk_PBN = torch.zeros_like(unit_PBN)
-    for p, noise_N in enumerate(draws.noise_PN):
-        walk_PBN[p:].addcmul_(root_PBP[p:, :, p, None], noise_N)
+    for p, (column_PB1, noise_N) in enumerate(zip(root_columns, draws.noise_PN, strict=True)):
+        walk_PBN[p:].addcmul_(column_PB1, noise_N)
     step_PBN.add_(walk_PBN.mul_(scale_B1 * draws.walk)).mul_(draws.moved_PN[:, None])
     proposed_PBN = reflect(step_PBN.add_(unit_PBN))
     proposed_PBN[:, :, draws.fresh] = draws.prior_PF[:, None]
     return proposed_PBN
 
 
-def _root(unit_PBN: Tensor) -> Float[Tensor, "parameter batch parameter"]:
-    """The Cholesky root of each episode's covariance, rounded to single precision."""
+def _root_columns(unit_PBN: Tensor) -> list[Float[Tensor, "rest batch 1"]]:
+    """The columns, from the diagonal down, of the root of each episode's covariance, in single precision."""
     centred_PBN = unit_PBN.double()  # a nearly flat cloud has no Cholesky root in single precision
     centred_PBN -= centred_PBN.mean(dim=-1, keepdim=True)
     covariance = torch.einsum("pbn,qbn->bpq", centred_PBN, centred_PBN) / unit_PBN.shape[-1]
     ridge = 1e-6 * covariance.diagonal(dim1=-2, dim2=-1).mean(dim=-1) + 1e-14
     root_BPP: Tensor = torch.linalg.cholesky(covariance + ridge[:, None, None] * torch.eye(len(unit_PBN)))
-    return root_BPP.float().transpose(0, 1)
+    root_PBP = root_BPP.float().transpose(0, 1)
+    return [root_PBP[p:, :, p, None] for p in range(len(unit_PBN))]
 
 
 def move(model: SMCTarget, cloud: ParticleCloud, phi_B: Tensor, draws: Sequence[MoveDraws]) -> ParticleCloud:
     """Metropolis moves of every particle, with the pending likelihood at power ``phi_B``."""
     batch = len(cloud.unit_BNP)
     unit_PBN = cloud.unit_BNP.permute(2, 0, 1).clone(memory_format=torch.contiguous_format)
-    root_PBP = _root(unit_PBN)
+    root_columns = _root_columns(unit_PBN)
     prior, log_2BN = cloud.log_prior_BN.clone(), torch.stack([cloud.log_settled_BN, cloud.log_pending_BN])
     scale_B, accepted_B = cloud.scale_B, torch.zeros(batch, dtype=torch.float64)
-    for one in draws:
-        proposed_PBN = _candidates(unit_PBN, root_PBP, scale_B, one)
-        new_prior = log_priors(model, proposed_PBN)
+    for draw in draws:
+        proposed_PBN = _candidates(unit_PBN, root_columns, scale_B, draw)
         new_2BN = log_likelihoods(model, proposed_PBN, cloud)
         settled_BN, pending_BN = new_2BN - log_2BN
-        gain = pending_BN.mul_(phi_B[:, None]).add_(settled_BN)
+        gain, changes = pending_BN.mul_(phi_B[:, None]).add_(settled_BN), [(unit_PBN, proposed_PBN), (log_2BN, new_2BN)]
         if model.log_prior is not None:
-            gain += torch.where(one.fresh, 0.0, new_prior - prior)  # a draw from the prior has paid for it
-        accept = one.log_uniform < gain
-        for old, new in ((unit_PBN, proposed_PBN), (prior, new_prior), (log_2BN, new_2BN)):
+            new_prior = log_priors(model, proposed_PBN)
+            gain += torch.where(draw.fresh, 0.0, new_prior - prior)  # a draw from the prior has paid for it
+            changes.append((prior, new_prior))
+        accept = draw.log_uniform < gain
+        for old, new in changes:
             torch.where(accept, new, old, out=old)
-        rate = (accept & ~one.fresh).sum(dim=-1) / (~one.fresh).sum().double()
+        rate = (accept & ~draw.fresh).sum(dim=-1) / (~draw.fresh).sum().double()
         accepted_B = accepted_B + rate / len(draws)
         scale_B = (scale_B * torch.exp(rate - 0.25)).clamp(1e-3, 2.0)
     return cloud._replace(
@@ -347,24 +352,24 @@ def temper_and_move(
     return _all_settled(done)
 
 
-def merge(one: ParticleCloud, two: ParticleCloud, seed: int) -> ParticleCloud:
+def merge(first: ParticleCloud, second: ParticleCloud, seed: int) -> ParticleCloud:
     """Two clouds of the same histories as one of the same size, each with its evidence as weight.
 
     A cloud that missed the mode where most of the posterior is has by far the smaller evidence.
     """
-    pair = (one, two)
-    n = one.unit_BNP.shape[1]
+    pair = (first, second)
+    n = first.unit_BNP.shape[1]
     log_weight = torch.cat(
         [c.log_evidence_B[:, None] + c.log_pending_BN - math.log(c.unit_BNP.shape[1]) for c in pair], dim=1
     )
-    joined = one._replace(
+    joined = first._replace(
         unit_BNP=torch.cat([c.unit_BNP for c in pair], dim=1),
         log_prior_BN=torch.cat([c.log_prior_BN for c in pair], dim=1),
         log_settled_BN=torch.cat([c.log_settled_BN + c.log_pending_BN for c in pair], dim=1),
         log_pending_BN=torch.zeros_like(log_weight),
         log_evidence_B=torch.logsumexp(log_weight, dim=1) - math.log(2),
-        scale_B=torch.minimum(one.scale_B, two.scale_B),
-        acceptance_B=torch.maximum(one.acceptance_B, two.acceptance_B),
+        scale_B=torch.minimum(first.scale_B, second.scale_B),
+        acceptance_B=torch.maximum(first.acceptance_B, second.acceptance_B),
     )
     return _all_settled(_at(joined, resample(log_weight, n, torch.Generator().manual_seed(seed))))
 

@@ -1,7 +1,7 @@
 // One campaign: the open query, the answer, how sure it is, the history, the log, and every change to it.
 
 import { Offline, Refusal, api } from "./api.js";
-import { announce, drafts, figure, freshKey, h, numberFields, point, typedNumber } from "./dom.js";
+import { announce, drafts, figure, freshKey, h, numberFields, point, typedValue } from "./dom.js";
 import { confidencePlot, intervalBar, spacePlot } from "./plots.js";
 
 const LOOK = 4000; // milliseconds between looks for what others did
@@ -52,8 +52,8 @@ export function campaignPage(place, name, { connection, fail }) {
     const before = draft.get();
     if (!before || before.version === view.status.version) return;
     draft.drop();
-    const observation = before.typed.map(typedNumber);
-    if (before.query && observation.every(Number.isFinite)) kept.set({ query: before.query, observation });
+    const observation = before.typed.map(typedValue);
+    if (before.query && observation.every((value) => value !== null)) kept.set({ query: before.query, observation });
   }
 
   /** Looks for what others did. Shown at once where nothing is being typed, and offered otherwise. */
@@ -99,6 +99,7 @@ export function campaignPage(place, name, { connection, fail }) {
       return true;
     } catch (error) {
       if (error instanceof Refusal && error.code === 409 && error.fault.since) tellNews(error.fault.since, mine);
+      else if (error instanceof Refusal && error.fault.needs_confirmation && form) doubt(form, error);
       else if (error instanceof Refusal && error.code !== 401) (form?.refuse ?? announce)(sentence(error));
       else if (error instanceof Offline) {
         connection(false, error.message);
@@ -110,6 +111,14 @@ export function campaignPage(place, name, { connection, fail }) {
       place.classList.remove("busy");
     }
   }
+
+  /** A value that is possible but not plausible: the same one, sent a second time, is recorded. */
+  function doubt(form, error) {
+    form.refuse(`Is that right? Expected ${error.fault.allowed}. If it is, press the button once more.`);
+    form.doubted = form.inputs.map((input) => input.value).join();
+  }
+
+  const confirmed = (form) => form.doubted !== undefined && form.doubted === form.inputs.map((input) => input.value).join();
 
   const sentence = ({ fault, message }) => (fault.field && fault.field !== "campaign" ? `${fault.field}: ${fault.allowed}.` : message);
 
@@ -147,7 +156,7 @@ export function campaignPage(place, name, { connection, fail }) {
         h("p", { class: "quiet" }, `${short(campaign.model)}${context}. An answer within ${figure(campaign.epsilon)}, wrong at most ${figure(campaign.delta)} of the time.`),
       ),
       h("div", { id: "notice" }),
-alarmNotice(status),
+      alarmNotice(status),
       status.stopped
         ? h("div", { class: "grid" }, resultCard(), confidenceCard(), spaceCard())
         : h("div", { class: "grid" }, h("div", { class: "column" }, queryCard(), confidenceCard()), h("div", { class: "column" }, answerCard(), spaceCard())),
@@ -162,13 +171,17 @@ alarmNotice(status),
   }
 
   /** Whether the data looks like what the model was trained for: its promise holds only there. */
-  function alarmNotice({ in_prior, p_value }) {
+  function alarmNotice({ in_prior, p_value, held, released }) {
     if (in_prior !== "no" && in_prior !== "doubtful") return null;
     const how = in_prior === "no" ? "does not look" : "hardly looks";
+    const release = () => change("release", {}, { said: () => "The stop was released.", focus: null });
     return h(
       "div", { class: "notice", "data-notice": "alarm" },
       h("h2", null, `What was measured ${how} like what the model was trained for`),
       h("p", null, `Data of its own kind looks as odd in at most ${figure(100 * p_value, 2)} % of campaigns, and the promise holds only for that kind. Is there a slip among the values below? It can be corrected.`),
+      held ? h("p", null, "The campaign is as sure as was asked for, and does not stop before you have looked at this.") : null,
+      held ? h("button", { type: "button", id: "release", onclick: release }, "I have looked: stop all the same") : null,
+      released ? h("p", null, "Someone has looked, and let it stop all the same.") : null,
     );
   }
 
@@ -203,9 +216,12 @@ alarmNotice(status),
 
   const measured = (count) => (count === 1 ? ["Measurement"] : Array.from({ length: count }, (_, i) => `y${i + 1}`));
 
+  /** What can be typed, once where all entries are alike. */
+  const kinds = ({ observed }) => (new Set(observed).size === 1 ? `Each is ${observed[0]}.`.replace("Each is", observed.length === 1 ? "It is" : "Each is") : observed.map((words, i) => `y${i + 1}: ${words}`).join("; "));
+
   function queryCard() {
     const { status, setting } = view;
-    const fields = numberFields({ id: "observe", labels: measured(setting.observations), draft: { get: () => draft.get()?.typed, set: draft.set }, big: setting.observations === 1 });
+    const fields = numberFields({ id: "observe", labels: measured(setting.observations), draft: { get: () => draft.get()?.typed, set: draft.set }, big: setting.observations === 1, hint: kinds(setting), read: typedValue });
     let sent = { text: "", key: freshKey() };
     const left = status.expected_remaining_queries;
     async function record(event) {
@@ -214,12 +230,12 @@ alarmNotice(status),
       if (!observation) return;
       const text = JSON.stringify(observation);
       if (sent.text !== text) sent = { text, key: freshKey() }; // the same value, sent again after a lost answer, counts once
-      await change("tell", { observation }, { form: fields, key: sent.key, mine: { query: status.query, observation }, said: () => spoken(status.step), settled: draft.drop });
+      await change("tell", { observation, confirm: confirmed(fields) }, { form: fields, key: sent.key, mine: { query: status.query, observation }, said: () => spoken(status.step), settled: draft.drop });
     }
     return h(
       "section", { class: "card query", "aria-labelledby": "h-query" },
       h("div", { class: "row" }, h("h2", { id: "h-query" }, `Query ${status.step}`), left === null ? null : h("span", { class: "quiet" }, `about ${Math.max(1, Math.round(left))} more to expect`)),
-      h("p", { class: "quiet" }, "Measure here:"),
+      h("p", { class: "quiet" }, status.verifying ? "It is sure enough. One more measurement, to check that nothing is off, here:" : "Measure here:"),
       coordinates(status.query, true),
       h("form", { id: "observe", onsubmit: record, novalidate: true }, fields.element, h("div", { class: "row" }, h("button", { class: "primary", type: "submit" }, "Record"), undoButton())),
       keptNote(),
@@ -335,13 +351,13 @@ alarmNotice(status),
 
   function correctRow(row, step, i) {
     const labels = step.observation.length === 1 ? [`What was really measured at step ${i + 1}`] : step.observation.map((_, k) => `y${k + 1}`);
-    const fields = numberFields({ id: "correct", labels });
+    const fields = numberFields({ id: "correct", labels, read: typedValue });
     fields.inputs.forEach((input, k) => (input.defaultValue = input.value = String(step.observation[k])));
     const cancel = () => (editor.replaceWith(row), row.querySelector("button").focus());
     const submit = (event) => {
       event.preventDefault();
       const observation = fields.read();
-      if (observation) change("correct", { step: i + 1, observation }, { form: fields, focus: `#correct-${i + 1}`, said: () => `Step ${i + 1} corrected. Confidence ${figure(view.status.confidence, 3)}.` });
+      if (observation) change("correct", { step: i + 1, observation, confirm: confirmed(fields) }, { form: fields, focus: `#correct-${i + 1}`, said: () => `Step ${i + 1} corrected. Confidence ${figure(view.status.confidence, 3)}.` });
     };
     const editor = h(
       "tr", { class: "editing" }, h("th", { scope: "row" }, String(i + 1)),
@@ -354,12 +370,12 @@ alarmNotice(status),
   function attachForm(setting) {
     const names = setting.query.map(({ low, high }, i) => `x${i + 1} (${figure(low, 3)} to ${figure(high, 3)})`);
     const query = numberFields({ id: "attach-query", labels: names });
-    const values = numberFields({ id: "attach-value", labels: measured(setting.observations) });
+    const values = numberFields({ id: "attach-value", labels: measured(setting.observations), read: typedValue });
     const submit = (event) => {
       event.preventDefault();
       const where = query.read();
       const observation = where && values.read();
-      if (observation) change("attach", { query: where, observation }, { form: values, focus: null });
+      if (observation) change("attach", { query: where, observation, confirm: confirmed(values) }, { form: values, focus: null });
     };
     return h(
       "details", { class: "more no-print" }, h("summary", null, "Add a measurement made elsewhere"),

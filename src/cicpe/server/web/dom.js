@@ -20,7 +20,7 @@ export const h = (tag, properties, ...children) => fill(document.createElement(t
 export const s = (tag, properties, ...children) => fill(document.createElementNS(SVG, tag), properties, children);
 
 /** A number with enough digits to go there. */
-export const figure = (value, digits = 5) => String(Number(Number(value).toPrecision(digits))).replace("-", "\u2212");
+export const figure = (value, digits = 5) => (typeof value === "string" ? value : String(Number(Number(value).toPrecision(digits))).replace("-", "\u2212"));
 
 /** Several numbers in a row. */
 export const point = (values, digits = 5) => values.map((value) => figure(value, digits)).join(", ");
@@ -29,6 +29,13 @@ export const point = (values, digits = 5) => values.map((value) => figure(value,
 export function typedNumber(text) {
   const plain = text.trim().replace("\u2212", "-").replace(/^([^.,]*),([^.,]*)$/, "$1.$2");
   return plain !== "" && /^[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?$/.test(plain) ? Number(plain) : NaN;
+}
+
+/** What a person typed as one measurement: a number, or yes or no; null where it is neither. */
+export function typedValue(text) {
+  const number = typedNumber(text);
+  if (Number.isFinite(number)) return number;
+  return /^(yes|no|y|n|true|false)$/i.test(text.trim()) ? text.trim().toLowerCase() : null;
 }
 
 /** Says something to a screen reader. */
@@ -51,7 +58,7 @@ export const drafts = {
 };
 
 /** A form whose fields are numbers: label and field each, an error below, what was typed kept as a draft. */
-export function numberFields({ id, labels, draft, big = false, hint }) {
+export function numberFields({ id, labels, draft, big = false, hint, read: one = (text) => (Number.isFinite(typedNumber(text)) ? typedNumber(text) : null) }) {
   const kept = draft?.get() ?? [];
   const error = h("p", { class: "error", id: `${id}-error`, role: "alert" });
   const inputs = labels.map((_, i) =>
@@ -74,10 +81,10 @@ export function numberFields({ id, labels, draft, big = false, hint }) {
   }
   /** The numbers, or null with the first wrong field marked. */
   function read() {
-    const values = inputs.map((input) => typedNumber(input.value));
-    const wrong = values.findIndex((value) => !Number.isFinite(value));
+    const values = inputs.map((input) => one(input.value));
+    const wrong = values.findIndex((value) => value === null);
     error.textContent = "";
-    inputs.forEach((input, i) => (Number.isFinite(values[i]) ? input.removeAttribute("aria-invalid") : input.setAttribute("aria-invalid", "true")));
+    inputs.forEach((input, i) => (values[i] !== null ? input.removeAttribute("aria-invalid") : input.setAttribute("aria-invalid", "true")));
     if (wrong < 0) return values;
     const typed = inputs[wrong].value.trim();
     error.textContent = typed === "" ? `${labels[wrong]}: please type a number.` : `${labels[wrong]}: \u201c${typed}\u201d is not a number.`;

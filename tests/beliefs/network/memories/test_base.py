@@ -7,7 +7,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pydantic import TypeAdapter, ValidationError
+from pydantic import ValidationError
 from torch import Tensor, nn
 
 from cicpe.beliefs.network.memories.attention import AttentionConfig
@@ -16,7 +16,7 @@ from cicpe.beliefs.network.memories.delta_rule import DeltaRuleConfig
 from cicpe.beliefs.network.memories.per_axis import PerAxisConfig
 from cicpe.beliefs.network.memories.recurrent import RecurrentConfig
 from cicpe.beliefs.network.memories.regression import RegressionConfig
-from cicpe.beliefs.network.network import MemoryConfig
+from cicpe.beliefs.network.network import MemoryConfig, NetworkConfig
 from cicpe.errors import InvalidInput
 from cicpe.testing import check_memory
 
@@ -91,8 +91,10 @@ def test_memory_conforms_on_a_long_horizon(config: MemoryConfig) -> None:
 
 @pytest.mark.parametrize("config", CONFIGS)
 def test_config_survives_json(config: MemoryConfig) -> None:
-    adapter: TypeAdapter[MemoryConfig] = TypeAdapter(MemoryConfig)
-    assert adapter.validate_json(adapter.dump_json(config)) == config
+    network = NetworkConfig(memory=config)
+    again = NetworkConfig.model_validate_json(network.model_dump_json())
+    assert again == network
+    assert type(again.memory) is type(config)
 
 
 def test_heads_must_share_the_width() -> None:

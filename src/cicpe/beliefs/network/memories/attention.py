@@ -9,13 +9,12 @@ from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
 
 from cicpe.beliefs.network.layers import mlp, time_features, with_context
-from cicpe.beliefs.network.memories.base import Dims, gather_prefixes
+from cicpe.beliefs.network.memories.base import Dims, MemoryConfig, gather_prefixes
 from cicpe.beliefs.network.memories.pooling import HiddenStateMemory, ReadoutName
-from cicpe.config import Config
 
 
 @final
-class AttentionConfig(Config):
+class AttentionConfig(MemoryConfig):
     """A causal transformer over the tokens (query, observation, context)."""
 
     kind: Literal["attention"] = "attention"

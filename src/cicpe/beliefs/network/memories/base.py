@@ -20,6 +20,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Generator, Tensor, nn
 
+from cicpe.config import Config
+
 
 class Dims(NamedTuple):
     """The sizes that a problem fixes."""
@@ -145,6 +147,16 @@ class Memory(nn.Module, ABC):
     def query_parameters(self) -> Iterator[nn.Parameter]:
         """The parameters that ``features_at`` alone uses: the critic trains them, whoever trains the others."""
         yield from ()
+
+
+class MemoryConfig(Config, ABC):
+    """Describes a memory. ``cicpe.beliefs.network.memories.registry`` finds the class by its ``kind``."""
+
+    kind: str
+
+    @abstractmethod
+    def build(self, dims: Dims) -> Memory:
+        """The memory that this describes."""
 
 
 class FunctionMemory(Memory):

@@ -14,13 +14,12 @@ from torch import Tensor, nn
 from torch.nn.functional import logsigmoid, normalize, silu
 
 from cicpe.beliefs.network.layers import mlp, time_features, with_context
-from cicpe.beliefs.network.memories.base import Dims, gather_prefixes
+from cicpe.beliefs.network.memories.base import Dims, MemoryConfig, gather_prefixes
 from cicpe.beliefs.network.memories.pooling import HiddenStateMemory, ReadoutName
-from cicpe.config import Config
 
 
 @final
-class DeltaRuleConfig(Config):
+class DeltaRuleConfig(MemoryConfig):
     """A linear-attention recurrence with fast weights over the tokens (query, observation, context)."""
 
     kind: Literal["delta"] = "delta"

@@ -19,8 +19,7 @@ from torch import Tensor, nn
 from torch.nn.functional import silu
 
 from cicpe.beliefs.network.layers import LOG_STD
-from cicpe.beliefs.network.memories.base import Dims, Memory, MemoryFeatures, gather_prefixes
-from cicpe.config import Config
+from cicpe.beliefs.network.memories.base import Dims, Memory, MemoryConfig, MemoryFeatures, gather_prefixes
 from cicpe.errors import InvalidInput
 
 UNIFORM_LOG_STD = -0.5493
@@ -30,7 +29,7 @@ VIEW = 16
 
 
 @final
-class PerAxisConfig(Config):
+class PerAxisConfig(MemoryConfig):
     """A recurrent filter per coordinate with shared weights; coordinates are pooled for the critic."""
 
     kind: Literal["axis"] = "axis"

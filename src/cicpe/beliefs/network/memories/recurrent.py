@@ -7,13 +7,12 @@ from jaxtyping import Int
 from torch import Tensor, nn
 
 from cicpe.beliefs.network.layers import mlp, with_context
-from cicpe.beliefs.network.memories.base import Dims, State, gather_prefixes
+from cicpe.beliefs.network.memories.base import Dims, MemoryConfig, State, gather_prefixes
 from cicpe.beliefs.network.memories.pooling import HiddenStateMemory, ReadoutName
-from cicpe.config import Config
 
 
 @final
-class RecurrentConfig(Config):
+class RecurrentConfig(MemoryConfig):
     """A recurrent network over the tokens (query, observation, context)."""
 
     kind: Literal["lstm", "gru"] = "gru"

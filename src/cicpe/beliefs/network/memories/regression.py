@@ -22,8 +22,7 @@ from jaxtyping import Int
 from pydantic import Field
 from torch import Generator, Tensor, nn
 
-from cicpe.beliefs.network.memories.base import Dims, FunctionMemory, MemoryFeatures, gather_prefixes
-from cicpe.config import Config
+from cicpe.beliefs.network.memories.base import Dims, FunctionMemory, MemoryConfig, MemoryFeatures, gather_prefixes
 from cicpe.errors import InvalidInput
 from cicpe.gp.exact import log_density
 from cicpe.statistics import sobol_points
@@ -32,7 +31,7 @@ SMALLEST_NOISE = 1e-4
 
 
 @final
-class RegressionConfig(Config):
+class RegressionConfig(MemoryConfig):
     """Bayesian regression heads, read at probe points."""
 
     kind: Literal["regression"] = "regression"

@@ -1,14 +1,22 @@
 """Posterior heads: distributions over the target."""
 
-from cicpe.beliefs.network.posteriors.gaussian import GaussianConfig, GaussianHead, GaussianPosterior, Posterior
-from cicpe.beliefs.network.posteriors.mixture import MixtureConfig, MixtureHead, MixturePosterior
+from typing import TYPE_CHECKING
 
-__all__ = [
-    "GaussianConfig",
-    "GaussianHead",
-    "GaussianPosterior",
-    "MixtureConfig",
-    "MixtureHead",
-    "MixturePosterior",
-    "Posterior",
-]
+from cicpe.lazy import lazily
+
+if TYPE_CHECKING:
+    from cicpe.beliefs.network.posteriors.gaussian import GaussianConfig as GaussianConfig
+    from cicpe.beliefs.network.posteriors.gaussian import GaussianHead as GaussianHead
+    from cicpe.beliefs.network.posteriors.gaussian import GaussianPosterior as GaussianPosterior
+    from cicpe.beliefs.network.posteriors.gaussian import Posterior as Posterior
+    from cicpe.beliefs.network.posteriors.mixture import MixtureConfig as MixtureConfig
+    from cicpe.beliefs.network.posteriors.mixture import MixtureHead as MixtureHead
+    from cicpe.beliefs.network.posteriors.mixture import MixturePosterior as MixturePosterior
+else:
+    __getattr__, __dir__, __all__ = lazily(
+        __name__,
+        {
+            "gaussian": "GaussianConfig GaussianHead GaussianPosterior Posterior",
+            "mixture": "MixtureConfig MixtureHead MixturePosterior",
+        },
+    )
