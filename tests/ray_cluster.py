@@ -16,7 +16,14 @@ from typing import final
 
 HOSTS = "127.0.0.{}"
 """Addresses of the loopback interface; the first of them Ray would replace by one that others can reach."""
-PATIENCE = 300.0
+BUSY = {
+    "RAY_worker_niceness": "0",
+    "RAY_raylet_start_wait_time_s": "600",
+    "RAY_health_check_timeout_ms": "60000",
+    "RAY_worker_register_timeout_seconds": "600",
+}
+"""Settings of Ray for a machine that has other things to do: a slow node is not a dead one."""
+PATIENCE = 600.0
 """Seconds that a node may take to be there: machines that run tests are busy."""
 
 
@@ -94,9 +101,9 @@ def _start(address: str, number: int) -> Node:
         "--object-store-memory=100000000",
     ]
     command += ["--disable-usage-stats", *(["--include-dashboard=false"] if head else [])]
-    own = {"HOME": str(folder), "TMPDIR": str(folder), "XDG_STATE_HOME": str(folder), "RAY_worker_niceness": "0"}
+    own = {"HOME": str(folder), "TMPDIR": str(folder), "XDG_STATE_HOME": str(folder)}
     with (folder / "log").open("wb") as log:
-        process = subprocess.Popen(command, stdout=log, stderr=log, cwd=folder, env=os.environ | own)
+        process = subprocess.Popen(command, stdout=log, stderr=log, cwd=folder, env=os.environ | BUSY | own)
     return Node(process, folder)
 
 
