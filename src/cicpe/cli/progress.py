@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 CALIBRATING = "choosing the stop thresholds on held-out tasks"
 SILENCE = 15.0
 """Seconds that calibration is silent for, where lines are written."""
+LONG_SILENCE = 60.0
+"""Seconds that a study is silent for, where lines are written."""
 REDRAW = 0.2
 """Seconds between two updates of the bar."""
 
@@ -96,7 +98,7 @@ class _Played:
 
     def __call__(self, done: int, total: int) -> None:
         now = time.perf_counter()
-        if now - self.told < (REDRAW if self.live else SILENCE):
+        if now - self.told < (REDRAW if self.live else LONG_SILENCE):
             return
         self.told, line = now, f"{done / total:4.0%}  of the episodes played"
         if self.live:
