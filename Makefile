@@ -22,7 +22,7 @@ READY :=
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test test-slow test-shapes test-arithmetic test-lowest audit check format bench bench-recipes attack soak train-zoo results copper clean
+.PHONY: help venv demo test test-slow test-shapes test-arithmetic test-lowest audit check format docs docs-serve package release bench bench-recipes attack soak train-zoo ready-made fuzz results copper clean
 
 help:
 	@echo "make demo           train an agent from scratch, deploy it, watch a session (about three minutes)"
@@ -33,12 +33,18 @@ help:
 	@echo "make test-lowest    a part of the tests with the lowest versions of everything but torch"
 	@echo "make audit          look the installed packages up among the known vulnerabilities (needs a network)"
 	@echo "make check          lint, format and types"
+	@echo "make docs           build the site into site/, with every warning an error and every link checked"
+	@echo "make docs-serve     show the site while you write it"
+	@echo "make package        build wheel and sdist; try them and every extra in fresh environments (EXTRAS='core store')"
+	@echo "make release        all checks, then date the changelog, commit and tag (pushes nothing)"
 	@echo "make format         put the code in house format"
 	@echo "make bench          measure the speed of training and deployment"
 	@echo "make bench-recipes  race the recipes against each other"
-	@echo "make attack         attack campaigns and their server, on this machine alone (about ten minutes)"
+	@echo "make attack         attack campaigns and their server, on this machine alone (about half an hour; SIZE=0.1 for a tenth)"
 	@echo "make soak           an hour of clients and kills, then every promise checked (MINUTES=60 STORE=sqlite|postgres)"
 	@echo "make train-zoo      train the models of the zoo anew (the minutes in scripts/results.py)"
+	@echo "make ready-made     train, certify and measure the ready-made kinds of experiment (an hour on one core)"
+	@echo "make fuzz           two thousand mutated experiment files"
 	@echo "make results        measure the zoo and write the pages and figures of docs/results"
 	@echo "make copper         train and measure on the copper survey (after cicpe data fit)"
 	@echo "make venv           only make the virtual environment ($(VENV))"
@@ -94,6 +100,21 @@ format: $(READY)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
+# Material's announcement about another product is no warning about these pages.
+docs: $(READY)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
+
+docs-serve: $(READY)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs serve
+
+EXTRAS ?=
+
+package: $(READY)
+	$(BIN)/python scripts/try_package.py $(EXTRAS)
+
+release: check test test-slow docs package
+	$(BIN)/python scripts/release.py
+
 bench: $(READY)
 	$(BIN)/python benchmarks/run.py
 	$(BIN)/python benchmarks/time_to_paper.py
@@ -101,20 +122,29 @@ bench: $(READY)
 bench-recipes: $(READY)
 	$(BIN)/python benchmarks/race_recipes.py
 
+SIZE ?= 1
+
 attack: $(READY)
-	$(BIN)/python benchmarks/attack.py
+	$(BIN)/python benchmarks/attack.py --size $(SIZE)
 
 MINUTES ?= 60
 STORE ?= sqlite
 
 soak: $(READY)
-	$(BIN)/python benchmarks/soak.py --minutes $(MINUTES) --store $(STORE)
+	$(BIN)/python benchmarks/soak.py --minutes $(MINUTES) --store $(STORE) --keep
 
 FAMILIES ?= binary-search best-arm gp-max ackley
 
 train-zoo: $(READY)
 	set -e; for family in $(FAMILIES); do $(BIN)/python scripts/results.py train $$family; done
 	set -e; for family in $(filter-out ackley,$(FAMILIES)); do $(BIN)/python scripts/results.py alarm $$family; done
+
+# Every template of cicpe.experiments: the model in the zoo, its certificate, and the page docs/results/ready-made.md.
+ready-made: $(READY)
+	$(BIN)/python scripts/ready_made.py train certify measure page
+
+fuzz: $(READY)
+	$(BIN)/python -m pytest -m slow tests/experiments -k mutations
 
 results: $(READY)
 	set -e; for family in $(FAMILIES); do $(BIN)/python scripts/results.py page $$family; done
@@ -132,4 +162,4 @@ copper: $(READY)
 	set -e; for part in train "train --kinds distance --seed 1" measure baselines variations zoo trust; do $(BIN)/python scripts/copper.py $$part; done
 
 clean:
-	rm -rf .venv .venv-lowest .venv-audit .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv-lowest .venv-audit site dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,10 +1,14 @@
 """What an attacker, a careless program or a colleague in a hurry would do to campaigns, on this machine alone.
 
-    python benchmarks/attack.py                     # everything, at most --minutes 10
+    python benchmarks/attack.py                     # everything, at most --minutes 45
     python benchmarks/attack.py half_open names     # some of it
+    python benchmarks/attack.py --size 0.1          # a tenth of the kills, cases, values and certificates
+    python benchmarks/attack.py --page              # only writes docs/results/attack.md, from what was kept
 
-Each attack prints a line; at the end comes one JSON object with the figures. ``faults`` lists every promise that was
-broken, and is empty. The exit code says so too. Attacks that were not begun in time are listed as not run.
+Each attack prints a line and keeps its figures in benchmarks/results/attack as soon as it has ended; at the end comes
+one JSON object with all of them, and docs/results/attack.md is written from what is kept. ``faults`` lists every
+promise that was broken, and is empty. The exit code says so too. Attacks that were not begun in time are listed as
+not run.
 """
 
 import argparse
@@ -27,6 +31,8 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+from attack_page import write_page
+from kept_results import keep
 from server_process import HERE, CampaignServer, campaign_server
 
 from cicpe.errors import CicpeError
@@ -38,6 +44,13 @@ NEW = {"name": "titan", "model": MODEL, "epsilon": 0.2, "delta": 0.1}
 FILES = 1024
 """Open files that the attacked server may have: what many systems give by default."""
 Figures = dict[str, Any]
+SIZE = [1.0]
+"""Share of the full size at which attacks that repeat something are made."""
+
+
+def many(full: int) -> int:
+    """How often something is repeated."""
+    return max(1, round(SIZE[0] * full))
 
 
 def fresh(folder: Path) -> str:
@@ -271,13 +284,14 @@ def folders(folder: Path) -> tuple[Figures, list[str]]:
 
 
 def saves(folder: Path) -> tuple[Figures, list[str]]:
-    """120 kills of a process that saves one model over another: the folder is always one of the two."""
+    """Kills of a process that saves one model over another: the folder is always one of the two."""
     import cicpe
 
     models = [cicpe.load(name) for name in ("binary-search-6d", "binary-search-8d")]
     known, rng, found = {model.fingerprint for model in models}, random.Random(0), Counter[str]()
     models[0].save(folder / "model")
-    for _ in range(120):
+    tries = many(120)
+    for _ in range(tries):
         child = os.fork()
         if child == 0:
             while True:
@@ -292,7 +306,7 @@ def saves(folder: Path) -> tuple[Figures, list[str]]:
             found[str(error)[:80]] += 1
     models[0].save(folder / "model")
     left = [path.name for path in (folder / "model").glob(".*")]
-    return {"kills": 120, "found": dict(found)}, [*(found.keys() - {"whole"}), *left]
+    return {"kills": tries, "found": dict(found)}, [*(found.keys() - {"whole"}), *left]
 
 
 def holes(folder: Path) -> tuple[Figures, list[str]]:
@@ -337,20 +351,98 @@ def passwords(folder: Path) -> tuple[Figures, list[str]]:
 
 def fuzz(folder: Path) -> tuple[Figures, list[str]]:
     """Requests made from the schema, right and wrong: no 5xx, and only what is documented."""
-    return _script("fuzz_server.py", "--cases", "1000", faults="failures")
+    return _script("fuzz_server.py", "--cases", str(many(4800)), faults="failures")
 
 
 def kills(folder: Path) -> tuple[Figures, list[str]]:
-    return _script("campaigns.py", "kills", "--size", "100")
+    """Clients that are killed while they tell: nothing that was acknowledged is lost or there twice."""
+    return _script("campaigns.py", "kills", "--size", str(many(600)))
+
+
+def kills_postgres(folder: Path) -> tuple[Figures, list[str]]:
+    return _script("campaigns.py", "kills", "--size", str(many(600)), "--store", "postgres")
 
 
 def crowd(folder: Path) -> tuple[Figures, list[str]]:
+    """Sixteen processes that write to four campaigns, thirty times each."""
     return _script("campaigns.py", "crowd", "--size", "16", "--each", "30")
+
+
+def crowd_postgres(folder: Path) -> tuple[Figures, list[str]]:
+    return _script("campaigns.py", "crowd", "--size", "16", "--each", "30", "--store", "postgres")
+
+
+def crashes(folder: Path) -> tuple[Figures, list[str]]:
+    """Crashes of the database while seven clients write, four at least."""
+    figures, faults = _script("soak.py", "--minutes", "2", "--every", "15", "--store", "postgres", "--kill", "database")
+    few = figures.get("database crashes", 0) < 4
+    return figures, [*faults, *(["there were fewer than four crashes"] if few else [])]
+
+
+RESUMED = """
+import sys
+import cicpe, torch
+from cicpe.problems.binary_search import BinarySearch
+torch.set_num_threads(1)
+small = {"first_batch": 16, "batch": 16, "horizon": 6, "adapt_horizon": False}
+print("ready", flush=True)
+cicpe.train(BinarySearch(dim=1), updates=60, epsilon=(0.8, 1.6), calibration_episodes=256, seed=3, settings=small,
+            out=sys.argv[1], resume=True, checkpoint_seconds=0.0)
+"""
+
+
+def resumed(folder: Path) -> tuple[Figures, list[str]]:
+    """A training that is killed again and again and goes on from its checkpoint: the same model, bit for bit."""
+    command, rng, killed = [sys.executable, "-c", RESUMED], random.Random(0), 0
+    subprocess.run([*command, str(folder / "whole")], check=True, capture_output=True, timeout=900)
+    for _ in range(many(20)):
+        child = subprocess.Popen([*command, str(folder / "killed")], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+        assert child.stdout is not None
+        child.stdout.readline()
+        time.sleep(rng.uniform(0, 0.5))
+        child.kill()
+        child.communicate()
+        killed += child.returncode < 0
+    subprocess.run([*command, str(folder / "killed")], check=True, capture_output=True, timeout=900)
+    names = ("weights.safetensors", "calibration.json", "checkpoint.safetensors")
+    wrong = [
+        name for name in names if (folder / "whole" / name).read_bytes() != (folder / "killed" / name).read_bytes()
+    ]
+    return {"kills": killed}, [f"{name} is another" for name in wrong]
+
+
+def certificates(folder: Path) -> tuple[Figures, list[str]]:
+    """Models that succeed with exactly 1 - delta, looked at after every episode: at most alpha of them are certified."""
+    import numpy as np
+
+    from cicpe.certification.martingale import first_crossing, log_path
+    from cicpe.statistics import clopper_pearson
+
+    alpha, models, episodes, rows, faults = 0.05, many(4000), 2000, [], list[str]()
+    for null in (0.8, 0.9, 0.95):
+        rng = np.random.default_rng(round(1000 * null))
+        parts = [min(200, models - begun) for begun in range(0, models, 200)]
+        paths = (log_path(rng.random((part, episodes)) < null, null) for part in parts)
+        false = sum(int((first_crossing(path, alpha) > 0).sum()) for path in paths)
+        low, high = (float(value) for value in clopper_pearson(false, models, 0.01))
+        rows.append({"null": null, "models": models, "false": false, "share": false / models, "low": low, "high": high})
+        faults += [f"{false} of {models} were certified at {null}"] if low > alpha else []
+    return {"alpha": alpha, "episodes": episodes, "nulls": rows}, faults
+
+
+def values_folders(folder: Path) -> tuple[Figures, list[str]]:
+    """Hostile values in every field of a model's folder."""
+    return _script("hostile_values.py", "folders", "--size", str(many(4000)))
+
+
+def values_bodies(folder: Path) -> tuple[Figures, list[str]]:
+    """Hostile values in every field of every request."""
+    return _script("hostile_values.py", "bodies", "--size", str(many(2500)))
 
 
 def _script(name: str, *words: str, faults: str = "faults") -> tuple[Figures, list[str]]:
     command = [sys.executable, str(Path(__file__).parent / name), *words]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=900)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=3600)
     try:
         said: Figures = json.loads(done.stdout)
     except ValueError:
@@ -360,15 +452,24 @@ def _script(name: str, *words: str, faults: str = "faults") -> tuple[Figures, li
 
 ATTACKS: dict[str, Callable[[Path], tuple[Figures, list[str]]]] = {
     one.__name__: one
-    for one in (names, unseen, headers, half_open, silent, half_bodies, garbage, stranger, holes, passwords, ledger, folders, saves, fuzz)
-} | {"kills": kills, "crowd": crowd}  # fmt: skip
+    for one in (
+        names, unseen, headers, half_open, silent, half_bodies, garbage, stranger, holes, passwords, certificates, ledger,
+        folders, saves, crowd, crowd_postgres, resumed, kills, kills_postgres, crashes, values_folders, values_bodies, fuzz,
+    )
+}  # fmt: skip
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("attacks", nargs="*", choices=[[], *ATTACKS], help=", ".join(ATTACKS))
-    parser.add_argument("--minutes", type=float, default=10.0, help="no attack is begun later")
+    parser.add_argument("--minutes", type=float, default=45.0, help="no attack is begun later")
+    parser.add_argument("--size", type=float, default=1.0, help="share of the full number of repetitions")
+    parser.add_argument("--page", action="store_true", help="only write the page")
     given = parser.parse_args()
+    if given.page:
+        write_page()
+        return 0
+    SIZE[0] = given.size
     began, results, broken, late = time.monotonic(), {}, [], []
     for name in given.attacks or ATTACKS:
         if time.monotonic() - began > 60 * given.minutes:
@@ -377,9 +478,11 @@ def main() -> int:
         start = time.monotonic()
         with tempfile.TemporaryDirectory(prefix="cicpe-attack-") as folder:
             figures, faults = ATTACKS[name](Path(folder))
-        results[name] = figures | {"took_s": round(time.monotonic() - start, 1)}
+        results[name] = figures | {"took_s": round(time.monotonic() - start, 1), "faults": faults}
+        keep(f"attack/{name}", results[name])
         broken += [f"{name}: {fault}" for fault in faults]
         print(f"{name}: {'held' if not faults else 'BROKEN ' + faults[0][:200]}", file=sys.stderr, flush=True)
+    write_page()
     print(json.dumps({"attacks": results, "not_run": late, "faults": broken}, indent=1))
     return 1 if broken else 0
 

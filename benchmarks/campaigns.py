@@ -8,6 +8,7 @@
     python benchmarks/campaigns.py http --size 20 --each 20             # clients of a server, each at its own campaign
 
 Each prints one JSON object; ``faults`` lists every promise that was broken, and is empty. The exit code says so too.
+With ``--keep`` the figures are kept for docs/results/attack.md.
 """
 
 import argparse
@@ -25,6 +26,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+
+from kept_results import keep
 
 from cicpe.sessions.events import Told
 from cicpe.sessions.stores import Conflict, Store, open_store
@@ -369,6 +372,7 @@ def main() -> int:
     parser.add_argument("--each", type=int, default=100, help="events of each client of a crowd")
     parser.add_argument("--threads", type=int, default=1, help="clients in one process of a crowd")
     parser.add_argument("--campaigns", type=int, help="campaigns that a crowd shares (default: one for four clients)")
+    parser.add_argument("--keep", action="store_true", help="in benchmarks/results/attack")
     parser.add_argument("--first", type=int, default=0, help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.what == "clients":
@@ -384,6 +388,8 @@ def main() -> int:
             result = over_http(address, given.size or 20, given.each)
         else:
             result = latency(address, given.size or 100)
+    if given.keep:
+        keep(f"attack/{given.what}-{given.store}", result)
     print(json.dumps(result, indent=1))
     return 1 if result["faults"] else 0
 

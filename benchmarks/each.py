@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
+from matplotlib.figure import Figure
 from torch import Tensor
 
 import cicpe
@@ -25,7 +26,7 @@ from cicpe.beliefs.base import Assessment
 from cicpe.episodes.play import play
 from cicpe.episodes.table import Assessor
 from cicpe.model import Model
-from cicpe.plots.reliability import plot_reliability
+from cicpe.plots.style import COLOURS, GREY, dress, new_figure, styled
 from cicpe.problems import TaskBatch
 from cicpe.statistics import clopper_pearson
 from cicpe.streams import stream
@@ -146,20 +147,34 @@ def main() -> None:
     if args.only is not None:
         records_of(args.only, args.tasks, args.records, 60 * args.minutes)
         return
-    costs, bins, figures = [], [], []
+    costs, bins = [], []
     for name in MODELS:
         model, record = cicpe.load(name), records_of(name, args.tasks, args.records, 60 * args.minutes)
         for e, epsilon in enumerate(epsilons_of(model)):
             average, each = (ends(model, record, e, rule) for rule in range(len(RULES)))
             costs.append(cost_row(name, epsilon, average, each))
             print(costs[-1], flush=True)
-            for found in reliability(each):
-                bins.append((name, epsilon, found))
-                figures.append(found)
-    pooled = np.array([[mean, share, low, high, n] for _, n, mean, share, low, high in figures]).T
-    title = f"At the stop, under the rule each: {len(figures)} bins of {len(MODELS)} models"
-    plot_reliability(*pooled, title=title).savefig(FIGURE)
+            bins += [(name, epsilon, found) for found in reliability(each)]
+    draw(bins).savefig(FIGURE)
     PAGE.write_text(page(costs, bins))
+
+
+@styled
+def draw(bins: list[tuple[str, float, Bin]]) -> Figure:
+    """The share that was right against what was said, a colour per model."""
+    figure = new_figure(4.2, width=5.6, title="At the stop, under the rule each, 95 % intervals")
+    panel = figure.subplots()
+    panel.plot([0.9, 1], [0.9, 1], color=GREY, linewidth=1, linestyle=(0, (4, 2)), label="as said")
+    for colour, name in zip(COLOURS, MODELS, strict=False):
+        points = np.array([found[2:] for model, _, found in bins if model == name])
+        mean, share, low, high = points.T
+        bars = [share - low, high - share]
+        panel.errorbar(mean, share, yerr=bars, color=colour, marker="o", markersize=4, linestyle="none", label=name)
+    panel.set_xlabel("confidence, mean of its bin")
+    panel.set_ylabel("right answers")
+    panel.legend(loc="lower right")
+    dress(panel)
+    return figure
 
 
 def cost_row(name: str, epsilon: float, average: Ends, each: Ends) -> str:

@@ -78,7 +78,7 @@ def latency(problem: Problem, memory: MemoryConfig, upto: int = 100, repeats: in
 
 
 def throughput(dim: int, horizon: int, seconds: float = 4.0) -> dict[str, float]:
-    """Training episodes and updates a second of the fast recipe at a fixed horizon."""
+    """Training episodes and updates per second of the fast recipe at a fixed horizon."""
     problem = make_problem("binary-search", dim=dim)
     config = choose("fast", problem).config.model_copy(update={"adapt_horizon": False, "horizon": horizon})
     config = config.model_copy(update={"first_batch": 64, "batch": 64})
@@ -119,7 +119,7 @@ def main() -> None:
         result = latency(make_problem(problem), memory)
         print(name, json.dumps(result), flush=True)
         lines.append(f"| {name} | {result['ms at t=1']:.2f} | {result['ms at t=100']:.2f} | {result['ratio']:.2f} |")
-    lines += ["", "## Training throughput (fast recipe, binary search, 64 episodes an update)", ""]
+    lines += ["", "## Training throughput (fast recipe, binary search, 64 episodes per update)", ""]
     lines += ["| d | T | episodes/s | updates/s | peak MB |", "|---|---|---|---|---|"]
     for dim, horizon in [(2, 20), (6, 10), (6, 20), (6, 40), (6, 80), (20, 20), (50, 20)]:
         result = throughput(dim, horizon)

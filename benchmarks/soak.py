@@ -15,6 +15,7 @@ every promise is checked:
   * a backup holds the same.
 
 One JSON object is printed; ``faults`` lists every promise that was broken, and is empty. The exit code says so too.
+With ``--keep`` the figures are kept for docs/results/attack.md.
 """
 
 import argparse
@@ -33,6 +34,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import httpx
+from kept_results import keep
 from server_process import CampaignServer, Database, campaign_server, database
 
 import cicpe
@@ -46,7 +48,7 @@ MODEL = "binary-search-6d"
 EPSILON, DELTA = 0.1, 0.1
 KINDS = ["tell"] * 14 + ["correct"] * 2 + ["skip", "skip", "undo", "attach"]
 PAST = {"tell": "told", "correct": "corrected", "skip": "skipped", "undo": "undone", "attach": "attached"}
-PATIENCE = 300.0
+PATIENCE = 1200.0
 """Seconds after which a client that gets no answer gives up; that is a fault."""
 
 
@@ -178,18 +180,23 @@ def _told(campaign: Campaign, values: list[float], key: str) -> int:
     return 0
 
 
-def trouble(server: CampaignServer, base: Database | None, every: float, day: Day) -> Counter[str]:
+def trouble(server: CampaignServer, base: Database | None, given: argparse.Namespace, day: Day) -> Counter[str]:
     """Kills the server, or the database, again and again."""
     rng, done = random.Random(0), Counter[str]()
-    while not day.over.wait(rng.uniform(0.5, 1.5) * every):
-        if base is not None and rng.random() < 0.5:
-            base.crash()
-            base.start()
-            done["database crashes"] += 1
-        else:
-            server.kill()
-            server.start()
-            done["server kills"] += 1
+    share = {"both": 0.5, "server": 0.0, "database": 1.0}[given.kill]
+    try:
+        while not day.over.wait(rng.uniform(0.5, 1.5) * given.every):
+            if base is not None and rng.random() < share:
+                base.crash()
+                base.start()
+                done["database crashes"] += 1
+            else:
+                server.kill()
+                server.start()
+                done["server kills"] += 1
+    except Exception as error:  # without it nothing would be killed any more, and nobody would say so
+        day.faults.append(f"what was killed did not start again: {error}")
+        day.over.set()
     return done
 
 
@@ -254,7 +261,7 @@ def soak(
             client.post("/api/campaigns", json=wish).raise_for_status()
     people = [threading.Thread(target=visitor, args=(i, server, names, day)) for i in range(given.clients)]
     people.append(threading.Thread(target=local, args=(999, place, names, day, model)))
-    chaos = threading.Thread(target=lambda: done.update(trouble(server, base, given.every, day)))
+    chaos = threading.Thread(target=lambda: done.update(trouble(server, base, given, day)))
     began = time.monotonic()
     for one in (*people, chaos):
         one.start()
@@ -269,7 +276,7 @@ def soak(
         "store": given.store,
         "minutes": took / 60,
         "clients": given.clients + 1,
-        **done,
+        **{kind: done[kind] for kind in ("server kills", "database crashes")},
         **counted,
         "conflicts": day.codes[409],
         "sent_again": day.again,
@@ -284,6 +291,8 @@ def main() -> int:
     parser.add_argument("--store", choices=["sqlite", "postgres"], default="sqlite")
     parser.add_argument("--clients", type=int, default=6, help="over HTTP; one more works on the store itself")
     parser.add_argument("--every", type=float, default=15.0, help="seconds between two kills, on average")
+    parser.add_argument("--kill", choices=["both", "server", "database"], default="both", help="what is killed")
+    parser.add_argument("--keep", action="store_true", help="in benchmarks/results/attack")
     given = parser.parse_args()
     import torch
 
@@ -294,6 +303,8 @@ def main() -> int:
         place = str(folder / "campaigns.db") if base is None else base.url
         server = until.enter_context(campaign_server(place, folder))
         result = soak(place, server, base, given, folder)
+    if given.keep:
+        keep(f"attack/soak-{given.store}", result)
     print(json.dumps(result, indent=1))
     return 1 if result["faults"] else 0
 

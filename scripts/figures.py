@@ -33,12 +33,12 @@ from cicpe.plots.maps import plot_maps
 from cicpe.plots.methods import plot_methods
 from cicpe.plots.query_space import plot_paths, plot_planes
 from cicpe.plots.reliability import AtTheStop, plot_reliability
-from cicpe.plots.style import png
+from cicpe.plots.style import COLOURS, GREY, INK, dress, new_figure, png, styled
 from cicpe.plots.trajectory import plot_trajectory
 from cicpe.problems.ackley import DECAY, FREQUENCY, Ackley, AckleyTask
 from cicpe.problems.geochem import Geochem
 from cicpe.reporting.comparison_page import method_of, read_comparison
-from cicpe.reporting.measure import play_examples
+from cicpe.reporting.measure import Example, play_examples
 from cicpe.reporting.model_page import map_of, path_queries, plane, robustness_panels
 
 ROOT = Path(__file__).parent.parent
@@ -110,6 +110,45 @@ def trajectory_figure() -> Drawn:
     return Drawn(figure, f"One episode, coordinate by coordinate (n = 1, seed {SEED}): {ended}.")
 
 
+@styled
+def draw_campaign(example: Example, asked: float) -> Figure:
+    """Two panels: the measurements by number with the answer, and the confidence after each of them."""
+    trace, stop = example.trace, example.trace.stop_time
+    assert example.path is not None
+    answer, std = float(trace.mean[stop, 0]), float(trace.std[stop, 0])
+    figure = new_figure(2.9)
+    left, right = figure.subplots(1, 2, width_ratios=(3, 2))
+    left.plot(np.linspace(0, 1, len(example.path)), example.path, color=GREY, linewidth=1, linestyle=(0, (2, 2)))
+    left.axhspan(answer - std, answer + std, color=COLOURS[3], alpha=0.2, linewidth=0)
+    left.axhline(answer, color=COLOURS[3], linewidth=1.4)
+    places, values = trace.query[:stop, 0], trace.observation[:stop, 0]
+    left.plot(places, values, "o", color=COLOURS[0], markersize=5)
+    for number, place in enumerate(zip(places, values, strict=True), start=1):
+        left.annotate(str(number), place, textcoords="offset points", xytext=(5, -11))
+    left.set(title="What it asked for, and its answer", xlabel="setting", ylabel="measurement")
+    right.axhline(asked, color=COLOURS[1], linewidth=1, linestyle=(0, (5, 3)))
+    right.annotate("asked for", (0, asked), textcoords="offset points", xytext=(0, 4), color=COLOURS[1])
+    right.plot(np.arange(stop + 1), trace.confidence[: stop + 1], color=INK, marker="o", markersize=4)
+    right.set(title="How sure it was", xlabel="measurements", ylabel="confidence", ylim=(0, 1.05))
+    for panel in (left, right):
+        dress(panel)
+    return figure
+
+
+def campaign_figure(example: int = 3) -> Drawn:
+    """The figure of the start page: what was asked and seen, and how the confidence came along."""
+    epsilon, noise = BESIDES["gp-max-1d"]
+    model = cicpe.load("gp-max-1d")
+    agent, problem = model.agent(epsilon, DELTA, "each"), model.tasks({"noise": noise})
+    chosen = play_examples(agent, problem, example + 1, SEED)[example]
+    figure = draw_campaign(chosen, asked=1 - DELTA)
+    caption = (
+        f"One campaign of `gp-max-1d` (epsilon {epsilon:g}, delta {DELTA:g}, noise {noise:g}, seed {SEED + example}): it stopped "
+        f"after {chosen.trace.stop_time} measurements, {chosen.trace.loss:.3f} off."
+    )
+    return Drawn(figure, caption)
+
+
 def planes_figure() -> Drawn:
     epsilon, noise = HARDEST["binary-search-6d"]
     _, agent, problem = played("binary-search-6d", epsilon, noise)
@@ -119,6 +158,17 @@ def planes_figure() -> Drawn:
         (-1.0, -1.0),
         (1.0, 1.0),
         title=f"binary-search-6d, epsilon {epsilon:g}, noise {noise:g}: two of six coordinates",
+    )
+    return Drawn(figure, f"Three episodes in query space, not chosen (seeds {SEED} to {SEED + 2}).")
+
+
+def ackley_planes_figure(epsilon: float = 0.2, noise: float = 0.05) -> Drawn:
+    _, agent, problem = played("ackley-3d", epsilon, noise)
+    figure = plot_planes(
+        [plane(example, epsilon, whole=False) for example in play_examples(agent, problem, 3, SEED)],
+        (-1.0, -1.0),
+        (1.0, 1.0),
+        title=f"ackley-3d, epsilon {epsilon:g}, noise {noise:g}: two of three coordinates",
     )
     return Drawn(figure, f"Three episodes in query space, not chosen (seeds {SEED} to {SEED + 2}).")
 
@@ -223,6 +273,7 @@ def largest(dim: int, decay: float, frequency: float, tasks: int, slopes: int = 
 
 
 FIGURES: dict[str, Callable[[], Drawn | None]] = {
+    "campaign": campaign_figure,
     "comparison-binary-search-6d": lambda: compared("binary-search-6d"),
     "comparison-best-arm-5d": lambda: compared("best-arm-5d"),
     "comparison-gp-max-1d": lambda: compared("gp-max-1d"),
@@ -230,6 +281,7 @@ FIGURES: dict[str, Callable[[], Drawn | None]] = {
     "posterior-std": spread_figure,
     "trajectory": trajectory_figure,
     "query-plane": planes_figure,
+    "ackley-plane": ackley_planes_figure,
     "gp-paths": paths_figure,
     "copper-maps": copper_figure,
     "reliability": reliability_figure,

@@ -7,6 +7,7 @@ import pytest
 
 from cicpe.cli.main import main
 from commands import Done, Run
+from flaky_repository import flaky, git  # noqa: F401 - fixtures
 from shape_checker import check_new_modules
 
 SUITES = frozenset({"check_agent", "check_memory", "check_problem"})

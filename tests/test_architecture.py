@@ -11,11 +11,26 @@ import pytest
 import cicpe
 
 ROOT = Path(cicpe.__file__).parent
-BASE = {"_version", "errors", "files", "trees", "config", "lazy", "statistics", "streams", "plates", "parallel"}
+BASE = {
+    "_version",
+    "errors",
+    "files",
+    "trees",
+    "config",
+    "lazy",
+    "statistics",
+    "streams",
+    "plates",
+    "units",
+    "rounding",
+    "display",
+    "frames",
+    "parallel",
+}
 SIMULATOR = BASE | {"spaces", "gp", "data", "problems"}
 DECIDER = SIMULATOR | {"beliefs", "agents", "episodes"}
 MODEL = DECIDER | {"calibration", "training", "sessions", "zoo", "model"}
-EVERYTHING = MODEL | {"evaluation", "certification", "api"}
+EVERYTHING = MODEL | {"evaluation", "certification", "api", "experiments"}
 
 MAY_IMPORT: dict[str, set[str]] = {
     "_version": set(),
@@ -28,30 +43,38 @@ MAY_IMPORT: dict[str, set[str]] = {
     "streams": {"errors"},
     "zoo": {"errors"},
     "plates": {"errors"},
+    "rounding": set(),
+    "display": set(),
+    "frames": {"errors"},
+    "units": {"errors", "config", "rounding"},
     "parallel": {"errors"},
     "spaces": BASE,
     "gp": BASE | {"spaces"},
     "data": BASE | {"gp"},
     "problems": BASE | {"spaces", "gp", "data"},
+    "experiments": BASE | {"spaces", "problems"},
     "beliefs": SIMULATOR,
     "agents": SIMULATOR | {"beliefs"},
     "episodes": SIMULATOR | {"beliefs", "agents"},
     "baselines": DECIDER,
     "training": DECIDER,
     "calibration": DECIDER,
-    "sessions": DECIDER,
+    "sessions": DECIDER | {"plots"},
     "evaluation": DECIDER | {"calibration"},
     "model": MODEL - {"model"},
     "certification": MODEL | {"evaluation"},
     "plots": {"errors"},
     "testing": DECIDER | {"sessions"},
+    "bisection": {"_version", "errors", "files"},
     "doctor": DECIDER,
-    "race": DECIDER | {"calibration", "training"},
-    "api": EVERYTHING - {"api"} | {"race"},
+    "progress": {"training"},
+    "race": DECIDER | {"calibration", "training", "doctor"},
+    "api": EVERYTHING - {"api"} | {"race", "progress"},
     "integrations": EVERYTHING | {"baselines"},
     "server": BASE | {"spaces", "sessions", "zoo", "model", "api"},
     "reporting": EVERYTHING | {"baselines", "plots"},
-    "cli": EVERYTHING | {"doctor", "race", "plots", "testing", "baselines", "reporting", "server"},
+    "cli": EVERYTHING
+    | {"bisection", "doctor", "race", "progress", "plots", "testing", "baselines", "reporting", "server"},
     "__init__": EVERYTHING,
     "__main__": {"cli"},
 }

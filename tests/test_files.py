@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from cicpe.files import lock_within, locked
+from cicpe.files import lock_within, locked, read_file
 
 
 def test_one_at_a_time(tmp_path: Path) -> None:
@@ -81,3 +81,15 @@ def test_a_wait_that_was_given_up_lets_go_when_its_turn_comes(tmp_path: Path) ->
     now = lock_within(tmp_path, 1)
     assert now is not None
     os.close(now)
+
+
+def test_only_plain_files_are_read(tmp_path: Path) -> None:
+    (tmp_path / "plain").write_bytes(b"words")
+    assert read_file(tmp_path / "plain") == b"words"
+    os.mkfifo(tmp_path / "pipe")  # reading it would wait for a writer for ever
+    (tmp_path / "device").symlink_to("/dev/zero")
+    for name in ("pipe", "device"):
+        with pytest.raises(OSError, match="no plain file"):
+            read_file(tmp_path / name)
+    with pytest.raises(FileNotFoundError):
+        read_file(tmp_path / "nothing")

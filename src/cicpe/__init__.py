@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Any
 from cicpe._version import __version__
 
 if TYPE_CHECKING:
-    from cicpe.api import evaluate, fit_alarm, recalibrate, train
+    from cicpe.api import adapt, evaluate, fit_alarm, recalibrate, train
     from cicpe.certification.certificate import Certificate
     from cicpe.certification.certify import certify
-    from cicpe.errors import CicpeError, InvalidInput
+    from cicpe.errors import CicpeError, InvalidInput, UnservedWarning
+    from cicpe.experiments import Experiment
     from cicpe.model import Model, load
     from cicpe.parallel import Executor
     from cicpe.problems import Problem, make_problem
@@ -32,6 +33,7 @@ _PLACES = {
     "CicpeError": "cicpe.errors",
     "Count": "cicpe.problems.observations",
     "Executor": "cicpe.parallel",
+    "Experiment": "cicpe.experiments",
     "Interval": "cicpe.spaces",
     "InvalidInput": "cicpe.errors",
     "Model": "cicpe.model",
@@ -40,7 +42,9 @@ _PLACES = {
     "Problem": "cicpe.problems",
     "Sphere": "cicpe.spaces",
     "TrainingCallback": "cicpe.training.callbacks",
+    "UnservedWarning": "cicpe.errors",
     "YesNo": "cicpe.problems.observations",
+    "adapt": "cicpe.api",
     "certify": "cicpe.certification.certify",
     "evaluate": "cicpe.api",
     "fit_alarm": "cicpe.api",
@@ -57,6 +61,7 @@ __all__ = [
     "CicpeError",
     "Count",
     "Executor",
+    "Experiment",
     "Interval",
     "InvalidInput",
     "Model",
@@ -65,8 +70,10 @@ __all__ = [
     "Problem",
     "Sphere",
     "TrainingCallback",
+    "UnservedWarning",
     "YesNo",
     "__version__",
+    "adapt",
     "certify",
     "evaluate",
     "fit_alarm",

@@ -2,7 +2,9 @@
 
 import math
 import time
+import warnings
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, final
@@ -17,23 +19,27 @@ from cicpe.calibration.alarm_fit import fit_alarm as fit_alarm_to
 from cicpe.calibration.thresholds import FINE, SHORT_PILOT_EPISODES, CalibrationRequest, calibrate, pilot
 from cicpe.certification.certificate import LEDGER, append_certificate
 from cicpe.certification.checkpoints import CertificationTarget, CheckpointCertifier
-from cicpe.errors import InvalidInput, allowed_by, meant
+from cicpe.errors import InvalidInput, UnservedWarning, allowed_by, meant
 from cicpe.evaluation.evaluate import Evaluation, evaluate_agent
+from cicpe.experiments import Experiment, shape_difference
 from cicpe.model import Description, Model
 from cicpe.parallel import HERE, Executor
 from cicpe.problems import Problem, TaskBatch, make_problem, spec_of
 from cicpe.problems.structure import observation_kinds
+from cicpe.progress import followed
 from cicpe.race import Race, chosen_before
 from cicpe.streams import seed_for, stream
 from cicpe.training.callbacks import TrainingCallback
 from cicpe.training.recipes import candidates, choose
 
+USUAL_DELTA = 0.1
+"""The delta at which a finished training says what the model can and cannot."""
 ALARM_SHARE = 0.3
 """Share of the time for calibration that the alarm is given."""
 
 
 def train(
-    problem: Problem | str,
+    problem: Problem | Experiment | str,
     *,
     epsilon: tuple[float, float] | float | None = None,
     minutes: float | None = None,
@@ -49,12 +55,13 @@ def train(
     certify_at: tuple[float, float] | None = None,
     settings: dict[str, Any] | None = None,
     callback: TrainingCallback | None = None,
+    progress: bool | None = None,
     executor: Executor = HERE,
 ) -> Model:
     """Meta-trains an agent on a family of tasks and calibrates when it stops.
 
     Args:
-        problem: A problem, or its registered name.
+        problem: A problem, its registered name, an experiment, or the path of its file.
         epsilon: The range of epsilon to serve (or one value); the problem's own where not given.
         minutes: Wall-clock budget, calibration included; 5 where neither budget is given.
         updates: Budget in gradient steps instead: the run is then reproducible bit for bit on one thread.
@@ -73,66 +80,82 @@ def train(
         certify_at: The (epsilon, delta) of those tests; the largest epsilon and 0.1 if not given.
         settings: Fields of the configuration to override; what is inside a part is given inside a part:
             ``{"network": {"critic": {"hidden": 32}}}``.
-        callback: Follows the run.
+        callback: Follows the run, in place of what is shown.
+        progress: Whether to show how far it is, what was tried and what was chosen: a bar on a terminal or in a
+            notebook, lines elsewhere. Where it is not given, on a terminal and in a notebook.
         executor: Where held-out episodes are played, for calibration, certificates and the alarm; it trains here.
 
     Returns:
-        The trained and calibrated model, which is also in ``out``.
+        The trained and calibrated model, which is also in ``out``. Where it cannot serve all of epsilon at delta 0.1, a
+        ``cicpe.UnservedWarning`` says what it can and what would help.
     """
-    began, callback = time.perf_counter(), callback or TrainingCallback()
-    if calibration_episodes < 100:
-        raise InvalidInput("calibration_episodes", calibration_episodes, "at least 100: thresholds are chosen on them")
-    problem = make_problem(problem) if isinstance(problem, str) else problem
-    if minutes is None and updates is None:
-        minutes = 5.0
-    budget = Budget(minutes, updates)
-    if minutes is not None and updates is not None:
-        raise InvalidInput("updates", updates, "left out with minutes: a run ends after one or after the other")
-    wanted = problem.default_epsilon if epsilon is None else epsilon
-    folder = None if out is None else Path(out)
-    spec = spec_of(problem)
-    if folder is not None:
-        spec.check_options()
-    if resume and recipe is None:
-        recipe = chosen_before(folder)
-    identity = {"problem": spec.name, "options": spec.plain_options, "seed": seed, "updates": updates}
-    identity |= {} if spec.source is None else {"problem_source": spec.source}
-    request = FitRequest(
-        problem, budget, seed_for(seed, "training"), callback, folder, resume, checkpoint_seconds, identity
-    )
-    as_asked = (recipe, actor, updates, certify_every, settings or None)
-    if minutes is not None and all(wish is None for wish in as_asked):
-        race = Race(
-            problem,
-            request,
-            lambda config: _configured(config, wanted, None),
-            callback,
-            began,
-            seed_for(seed, "race"),
-        )
-        winner, fitted = race.run(candidates(problem))
-        run = _Run(problem, fitted.config, winner.recipe, seed, calibration_episodes, executor)
-        if race.interrupted:
-            began = -math.inf  # only the share that calibration always has
-        return _calibrated(run, fitted, minutes, began, callback, folder)
-    choice = choose(recipe, problem, actor)
-    config = _configured(choice.config, wanted, settings)
-    callback.on_choice(choice.reasons)
-    run = _Run(problem, config, choice.recipe, seed, calibration_episodes, executor)
-    certifier = _certifier(run, budget, certify_every, certify_at, folder, callback)
-    request = replace(request, identity=identity | {"config": config.model_dump(mode="json")})
-    if certifier is not None:
-        begin = certifier.resume if resume else lambda progress: certifier.start()
-        request = replace(request, on_start=begin, on_checkpoint=_tests(certifier, run))
-    fitted = config.fit(request)
-    if certifier is not None and certifier.best is not None:
-        model, certificate = replace(certifier.best[0], family=problem), certifier.best[1]
+    began = time.perf_counter()
+    with followed(progress) if callback is None else nullcontext(callback) as callback:
+        if calibration_episodes < 100:
+            raise InvalidInput(
+                "calibration_episodes", calibration_episodes, "at least 100: thresholds are chosen on them"
+            )
+        problem = make_problem(problem) if isinstance(problem, str) else problem
+        problem = problem.problem() if isinstance(problem, Experiment) else problem
+        if minutes is None and updates is None:
+            minutes = 5.0
+        budget = Budget(minutes, updates)
+        if minutes is not None and updates is not None:
+            raise InvalidInput("updates", updates, "left out with minutes: a run ends after one or after the other")
+        wanted = problem.default_epsilon if epsilon is None else epsilon
+        folder = None if out is None else Path(out)
+        spec = spec_of(problem)
         if folder is not None:
-            model.save(folder)
-            append_certificate(folder / LEDGER, certificate)
-        return model
-    began = time.perf_counter() - fitted.seconds  # a resumed run has spent some of its budget before
-    return _calibrated(run, fitted, minutes, began, callback, folder)
+            spec.check_options()
+        if resume and recipe is None:
+            recipe = chosen_before(folder)
+        identity = {"problem": spec.name, "options": spec.plain_options, "seed": seed, "updates": updates}
+        identity |= {} if spec.source is None else {"problem_source": spec.source}
+        request = FitRequest(
+            problem, budget, seed_for(seed, "training"), callback, folder, resume, checkpoint_seconds, identity
+        )
+        as_asked = (recipe, actor, updates, certify_every, settings or None)
+        if minutes is not None and all(wish is None for wish in as_asked):
+            race = Race(
+                problem,
+                request,
+                lambda config: _configured(config, wanted, None),
+                callback,
+                began,
+                seed_for(seed, "race"),
+            )
+            winner, fitted = race.run(candidates(problem))
+            run = _Run(problem, fitted.config, winner.recipe, seed, calibration_episodes, executor)
+            if race.interrupted:
+                began = -math.inf  # only the share that calibration always has
+            model = _calibrated(run, fitted, minutes, began, callback, folder)
+            return _with_warning(replace(model, tried=tuple(score.row for score in race.scores)))
+        choice = choose(recipe, problem, actor)
+        config = _configured(choice.config, wanted, settings)
+        callback.on_choice(choice.reasons)
+        run = _Run(problem, config, choice.recipe, seed, calibration_episodes, executor)
+        certifier = _certifier(run, budget, certify_every, certify_at, folder, callback)
+        request = replace(request, identity=identity | {"config": config.model_dump(mode="json")})
+        if certifier is not None:
+            begin = certifier.resume if resume else lambda progress: certifier.start()
+            request = replace(request, on_start=begin, on_checkpoint=_tests(certifier, run))
+        fitted = config.fit(request)
+        if certifier is not None and certifier.best is not None:
+            model, certificate = replace(certifier.best[0], family=problem), certifier.best[1]
+            if folder is not None:
+                model.save(folder)
+                append_certificate(folder / LEDGER, certificate)
+            return _with_warning(model)
+        began = time.perf_counter() - fitted.seconds  # a resumed run has spent some of its budget before
+        return _with_warning(_calibrated(run, fitted, minutes, began, callback, folder))
+
+
+def _with_warning(model: Model) -> Model:
+    """The model; warns of what it cannot serve of the epsilons that it was trained for."""
+    limits = model.limits(USUAL_DELTA)
+    if limits is not None:
+        warnings.warn(limits, UnservedWarning, stacklevel=3)
+    return model
 
 
 def _calibrated(
@@ -230,6 +253,7 @@ class _Run:
             problem=spec.name,
             problem_options=spec.plain_options,
             problem_source=spec.source,
+            units=problem.units,
             query_space=problem.query_space.to_json(),
             answer_space=problem.answer_space.to_json(),
             observation_dim=problem.observation_dim,
@@ -328,6 +352,33 @@ def _merged(old: Any, new: Any) -> Any:
     if not (isinstance(old, dict) and isinstance(new, dict)) or new.get("kind", old.get("kind")) != old.get("kind"):
         return new
     return old | {name: _merged(old.get(name), value) for name, value in new.items()}
+
+
+def adapt(model: Model, experiment: Experiment | str) -> Model:
+    """The same model for another experiment of the same shape, in that one's units: nothing is trained.
+
+    Args:
+        model: A model that was trained on an experiment, such as a ready-made one.
+        experiment: One's own, or the path of its file. What it asks has to be what the model was trained for, once its
+            ranges are mapped.
+
+    Returns:
+        A model whose sessions speak in the units of the experiment.
+    """
+    plan = Experiment.read(experiment) if isinstance(experiment, str) else experiment
+    problem, about = plan.problem(), model.description
+    difference = shape_difference(model.problem, problem)
+    low, high = about.training.epsilon
+    if difference is None and not 0.999 * low <= problem.default_epsilon[0] <= 1.001 * high:
+        trained = f"{about.units.tolerance_words(low)} to {about.units.tolerance_words(high)}"
+        difference = f"as exact as the model was trained for, {trained} of its own range"
+    if difference is not None:
+        raise InvalidInput("experiment", plan.title or "this one", difference)
+    epsilon = min(max(problem.default_epsilon[0], low), high)
+    units = problem.units.model_copy(update={"epsilon": epsilon})
+    spec = spec_of(problem)
+    changes = {"problem": spec.name, "problem_options": spec.plain_options, "units": units}
+    return replace(model, description=about.model_copy(update=changes), family=problem)
 
 
 def recalibrate(

@@ -5,6 +5,7 @@ message and exits with 2; it never shows a traceback for these.
 """
 
 import difflib
+import re
 from collections.abc import Iterable
 from typing import Any
 
@@ -49,6 +50,9 @@ def allowed_by(message: str) -> str:
     for start in ("Input should be ", "Value error, must be "):
         if message.startswith(start):
             return message.removeprefix(start)
+    size = re.fullmatch(r"\w+ should have (at (?:least|most) \d+ \w+)(?: after validation.*)?", message)
+    if size is not None:
+        return f"of {size[1]}"
     return {
         "Field required": "given",
         "Extra inputs are not permitted": "left out: there is no such field",
@@ -60,7 +64,13 @@ class CicpeError(Exception):
 
 
 class InvalidInput(CicpeError, ValueError):
-    """A value given to us is not one that we can take."""
+    """A value given to us is not one that we can take.
+
+    Args:
+        field: What the user calls it.
+        value: What was given.
+        allowed: What can be given instead, in words.
+    """
 
     def __init__(self, field: str, value: object, allowed: str) -> None:
         super().__init__(refusal(field, value, allowed))
@@ -101,7 +111,7 @@ class ProblemError(CicpeError):
 
 
 class ModelError(CicpeError):
-    """A saved model cannot be read: missing, truncated, corrupt, or from another version."""
+    """A model cannot be used: missing, truncated, corrupt, from another version, or with weights that overflow."""
 
 
 class CheckpointError(CicpeError):
@@ -110,6 +120,10 @@ class CheckpointError(CicpeError):
 
 class WorkerError(CicpeError):
     """The processes that were to do the work died."""
+
+
+class UnservedWarning(UserWarning):
+    """What was asked for cannot be served as asked; the message says what can, and what would help."""
 
 
 class SessionError(CicpeError):

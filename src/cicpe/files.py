@@ -1,14 +1,29 @@
 """Files that are written whole or not at all, and locks that are waited for in line and not for ever."""
 
+import errno
 import json
 import os
 import secrets
+import stat
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, final
+
+
+def read_file(path: Path) -> bytes:
+    """The content of a plain file; what else may lie there, such as a pipe or a device, would never end.
+
+    Raises:
+        OSError: It is not there, cannot be read, or is no plain file.
+    """
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | getattr(os, "O_NONBLOCK", 0))
+    with os.fdopen(descriptor, "rb") as file:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise OSError(errno.EINVAL, "it is no plain file", str(path))
+        return file.read()
 
 
 def write_atomic(path: Path, data: bytes) -> None:

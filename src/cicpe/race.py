@@ -8,7 +8,7 @@ import json
 import math
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple, final
 
@@ -18,12 +18,13 @@ from cicpe.agents.stop_rules import STOP_RULES
 from cicpe.beliefs.base import Belief, BeliefConfig, CalibrationPlan, FitRequest, FittedBelief
 from cicpe.beliefs.budget import Budget
 from cicpe.calibration.table import MARGIN
+from cicpe.doctor import diagnose_problem
 from cicpe.episodes.table import EpisodeTable, RecordSettings, tabulate
 from cicpe.errors import CicpeError
-from cicpe.files import write_json
+from cicpe.files import read_file, write_json
 from cicpe.problems import Problem, TaskBatch
 from cicpe.training.callbacks import TrainingCallback
-from cicpe.training.recipes import Choice
+from cicpe.training.recipes import Choice, candidates
 from cicpe.training.run import CHECKPOINT
 
 TABLE = "race.json"
@@ -110,6 +111,8 @@ class Race:
     began: float
     seed: int
     """Seeds the held-out tasks."""
+    scores: list[Score] = field(default_factory=list)
+    """How each that was tried did."""
     interrupted: bool = False
     """Whether the user has ended it, once something was fitted: what there is goes to calibration at once."""
 
@@ -132,7 +135,7 @@ class Race:
         Returns:
             The best one, fitted for what was left of the budget beside calibration.
         """
-        scores: list[Score] = []
+        scores = self.scores
         fitted: dict[str, FittedBelief] = {}
         for choice in choices:
             if fitted and time.perf_counter() - self.began > MOST * self.seconds:
@@ -267,12 +270,58 @@ def needed(table: EpisodeTable, epsilon: float, horizon: int, wanted: float = 1 
     return (float(min(enough)) if enough else horizon * (2 - reached)), reached
 
 
+class QueryEstimate(NamedTuple):
+    """How many queries a problem may take, before anything is trained."""
+
+    queries: float | None
+    """Of an agent that needs no training; None where there is none, or where it was not right often enough."""
+    accuracy: float | None
+    """How often it was right after all of its queries."""
+    episodes: int
+    """Simulated tasks."""
+    horizon: int
+    """The most queries of each."""
+    least: float | None
+    """That any agent needs, by what an observation tells at most; None where nothing was seen to tell anything."""
+
+
+def estimate_queries(problem: Problem, epsilon: float, delta: float, seconds: float, seed: int) -> QueryEstimate:
+    """Plays simulated tasks with a belief that needs no training, where there is one for the problem.
+
+    Args:
+        problem: The family.
+        epsilon: How close is close enough.
+        delta: How often it may be missed.
+        seconds: How long it may take, about.
+        seed: Seeds everything.
+
+    Returns:
+        The estimate: rough, since nothing is calibrated.
+    """
+    bound = diagnose_problem(problem, (epsilon, epsilon), seed).bounds[0].least_queries
+    least = bound if math.isfinite(bound) else None
+    untrained = next((choice for choice in candidates(problem) if choice.recipe in ("particles", "functions")), None)
+    if untrained is None:
+        return QueryEstimate(None, None, 0, 0, least)
+    config = type(untrained.config).model_validate(
+        untrained.config.model_dump() | {"epsilon": (epsilon, epsilon), "horizon": min(problem.horizon, LONGEST)}
+    )
+    budget = Budget(minutes=seconds / config.fit_share / 60 / 2)
+    fitted = config.fit(FitRequest(problem, budget, seed, TrainingCallback()))
+    table = played(fitted.belief, problem, epsilon, seconds / 2, seed)
+    horizon = int(table.length.max())  # below the belief's own where the time was up
+    seen = table._replace(loss=table.loss[..., : horizon + 1], confidence=table.confidence[..., : horizon + 1])
+    queries, accuracy = needed(seen, epsilon, problem.horizon, 1 - delta)
+    reached = queries if queries <= horizon else None
+    return QueryEstimate(reached, accuracy, table.loss.shape[1], horizon, least)
+
+
 def read_table(folder: Path | None) -> dict[str, Any] | None:
     """What was tried in a run's folder and what was chosen; None where there was no race."""
     try:
-        table: Any = json.loads((folder / TABLE).read_text()) if folder is not None else None
+        table: Any = json.loads(read_file(folder / TABLE)) if folder is not None else None
         return {"chosen": str(table["chosen"]), "tried": list(table["tried"])} if table else None
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return None
 
 

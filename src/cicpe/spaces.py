@@ -8,15 +8,18 @@ Spaces are immutable, compare by value and survive a round trip through JSON.
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, final
+from typing import Any, Literal, final, get_args
 
 import torch
 from jaxtyping import Float
 from torch import Generator, Tensor
 
 from cicpe.errors import InvalidInput
+
+Norm = Literal["euclidean", "max"]
+"""How far apart two points of a box are: by their Euclidean distance, or by the coordinate that differs most."""
 
 
 class Space(ABC):
@@ -26,32 +29,78 @@ class Space(ABC):
 
     @abstractmethod
     def project(self, point: Float[Tensor, "*batch dim"]) -> Float[Tensor, "*batch dim"]:
-        """The nearest point of the space."""
+        """The nearest point of the space.
+
+        Args:
+            point: Any points.
+
+        Returns:
+            Points of the space, of the same shape.
+        """
 
     @abstractmethod
     def sample(self, n: int, rng: Generator) -> Float[Tensor, "n dim"]:
-        """``n`` points, uniformly."""
+        """``n`` points, uniformly.
+
+        Args:
+            n: How many.
+            rng: Draws them.
+
+        Returns:
+            The points.
+        """
 
     @abstractmethod
     def distance(self, a: Float[Tensor, "*#batch dim"], b: Float[Tensor, "*#batch dim"]) -> Float[Tensor, "*#batch"]:
-        """How far apart two points are: zero if and only if they are the same."""
+        """How far apart two points are: zero if and only if they are the same.
+
+        Args:
+            a: Points.
+            b: Others; shapes are broadcast.
+
+        Returns:
+            Distances of at least zero.
+        """
 
     @abstractmethod
     def to_unit(self, point: Float[Tensor, "*batch dim"]) -> Float[Tensor, "*batch dim"]:
-        """The coordinates that a network sees, roughly in [-1, 1]."""
+        """The coordinates that a network sees, roughly in [-1, 1].
+
+        Args:
+            point: Points of the space.
+
+        Returns:
+            The same in unit coordinates.
+        """
 
     @abstractmethod
     def from_unit(self, unit: Float[Tensor, "*batch dim"]) -> Float[Tensor, "*batch dim"]:
-        """The inverse of ``to_unit``."""
+        """The inverse of ``to_unit``.
+
+        Args:
+            unit: Points in unit coordinates.
+
+        Returns:
+            The same as points of the space.
+        """
 
     @property
     @abstractmethod
     def unit_scale(self) -> Float[Tensor, " dim"]:
         """How long one unit of network coordinates is, per coordinate."""
 
+    @property
+    @abstractmethod
+    def words(self) -> str:
+        """What a point of it is, in words that follow "must be"."""
+
     @abstractmethod
     def to_json(self) -> dict[str, Any]:
-        """A JSON object that ``space_from_json`` reads back."""
+        """A JSON object that ``space_from_json`` reads back.
+
+        Returns:
+            What ``json.dumps`` takes.
+        """
 
 
 def _bounds(low: Sequence[float], high: Sequence[float]) -> tuple[tuple[float, ...], tuple[float, ...]]:
@@ -113,19 +162,35 @@ class _Bounded(Space):
     def unit_scale(self) -> Float[Tensor, " dim"]:
         return self._width / 2
 
+    @property
+    def words(self) -> str:
+        ranges = [f"from {low:g} to {high:g}" for low, high in zip(*self._ends(), strict=True)]
+        if len(ranges) == 1:
+            return f"a number {ranges[0]}"
+        if len(set(ranges)) == 1:
+            return f"{len(ranges)} numbers, each {ranges[0]}"
+        return f"{len(ranges)} numbers: {', '.join(f'x{i} {one}' for i, one in enumerate(ranges, start=1))}"
+
 
 @final
 @dataclass(frozen=True)
 class Box(_Bounded):
-    """A box with sides parallel to the axes; the distance is Euclidean."""
+    """A box with sides parallel to the axes; the distance is Euclidean, or the largest difference of a coordinate."""
 
     low: tuple[float, ...]
     high: tuple[float, ...]
+    norm: Norm = field(default="euclidean", repr=False)
 
-    def __init__(self, low: Sequence[float], high: Sequence[float]) -> None:
+    def __init__(self, low: Sequence[float], high: Sequence[float], *, norm: Norm = "euclidean") -> None:
         lows, highs = _bounds(low, high)
+        if norm not in get_args(Norm):
+            raise InvalidInput("norm", norm, " or ".join(get_args(Norm)))
         object.__setattr__(self, "low", lows)
         object.__setattr__(self, "high", highs)
+        object.__setattr__(self, "norm", norm)
+
+    def distance(self, a: Float[Tensor, "*#batch dim"], b: Float[Tensor, "*#batch dim"]) -> Float[Tensor, "*#batch"]:
+        return super().distance(a, b) if self.norm == "euclidean" else (a - b).abs().amax(dim=-1)
 
     @property
     def dim(self) -> int:  # type: ignore[override]
@@ -135,7 +200,8 @@ class Box(_Bounded):
         return self.low, self.high
 
     def to_json(self) -> dict[str, Any]:
-        return {"kind": "box", "low": list(self.low), "high": list(self.high)}
+        norm = {} if self.norm == "euclidean" else {"norm": self.norm}
+        return {"kind": "box", "low": list(self.low), "high": list(self.high)} | norm
 
 
 @final
@@ -194,6 +260,10 @@ class Sphere(Space):
     def unit_scale(self) -> Float[Tensor, " dim"]:
         return torch.ones(self.dim)
 
+    @property
+    def words(self) -> str:
+        return f"{self.dim} numbers whose squares add up to 1"
+
     def to_json(self) -> dict[str, Any]:
         return {"kind": "sphere", "dim": self.dim}
 
@@ -202,7 +272,7 @@ def space_from_json(data: dict[str, Any]) -> Space:
     """Reads what ``Space.to_json`` wrote."""
     match data:
         case {"kind": "box", "low": low, "high": high}:
-            return Box(low, high)
+            return Box(low, high, norm=data.get("norm", "euclidean"))
         case {"kind": "interval", "low": low, "high": high}:
             return Interval(low, high)
         case {"kind": "sphere", "dim": dim}:

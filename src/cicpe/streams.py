@@ -32,6 +32,7 @@ PURPOSES = (
     "time-sharing",
     "race",
     "doctor",
+    "prior-predictive",
 )
 """What random numbers are drawn for. New ones are added at the end: the place in the list decides the stream."""
 SHARE = 2**27

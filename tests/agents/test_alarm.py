@@ -3,6 +3,7 @@
 import json
 import warnings
 from dataclasses import replace
+from hashlib import sha256
 from pathlib import Path
 
 import pytest
@@ -24,7 +25,18 @@ from cicpe.model.folder import ALARM, ALARM_WEIGHTS
 from cicpe.problems import Problem, TaskBatch
 from cicpe.problems.best_arm import BestArm
 from cicpe.problems.binary_search import BinarySearch
-from cicpe.problems.shifted import Drift, HeavyTails, Moving, Noisier, Outside, SignFlips, named_shifts, shift_ranges
+from cicpe.problems.shifted import (
+    Drift,
+    HeavyTails,
+    Moving,
+    Noisier,
+    Outside,
+    Shifted,
+    ShiftedTask,
+    SignFlips,
+    named_shifts,
+    shift_ranges,
+)
 
 
 @pytest.fixture(scope="module")
@@ -78,6 +90,7 @@ def test_surprises_are_standardised(binary: bool) -> None:
     assert abs(float(found.residual.var()) - 1) < 0.02
     assert abs(float(found.excess.mean())) < 0.01
     assert abs(float(found.excess.var() / found.variance.mean()) - 1) < 0.03
+    assert abs(float(found.closeness.mean()) - 1) < 0.01  # and one for two values
     # The excess is the log-loss less its mean.
     loss = foresight.log_loss(value)
     assert torch.allclose(found.excess - loss, (found.excess - loss)[:1].expand(n, 1), atol=1e-4)
@@ -200,13 +213,8 @@ def test_study(model: Model) -> None:
 
 
 def test_fitting_is_reproducible_and_leaves_the_network_alone() -> None:
-    with pytest.MonkeyPatch.context() as patch:
-        for name in ("HEAD_UPDATES", "DETECTOR_UPDATES"):
-            patch.setattr(alarm_fit, name, 5)
-        for name in ("HEAD_EPISODES", "DETECTOR_EPISODES"):
-            patch.setattr(alarm_fit, name, 256)
-        bare = cicpe.load("best-arm-5d")
-        first, again = (cicpe.fit_alarm(bare, episodes=128, ranked=99) for _ in range(2))
+    bare, sizes = cicpe.load("best-arm-5d"), alarm_fit.AlarmSizes(256, 5, 256, 5, 128, 99)
+    first, again = (cicpe.fit_alarm(bare, sizes=sizes) for _ in range(2))
     assert first.sha256 == bare.sha256
     assert first.alarm is not None
     assert again.alarm is not None
@@ -255,9 +263,22 @@ def test_damaged_alarms_are_refused(model: Model, tmp_path: Path) -> None:
 def test_an_alarm_of_other_sizes_is_refused(model: Model) -> None:
     assert model.alarm is not None
     good = model.alarm.config.model_dump()
-    for change in ({"context_knots": ((0.1, 0.01),)}, {"inputs": 3}, {"entries": 2}):
-        with pytest.raises(ValueError, match=r"must be|not what"):
+    for change in ({"context_knots": ((0.1, 0.01),)}, {"inputs": 3}, {"entries": 2}, {"hidden": -1}):
+        with pytest.raises(ValueError, match=r"must be|not what|greater"):
             type(model.alarm.config).model_validate(good | change)
+
+
+@pytest.mark.parametrize("field", ["hidden", "ranked"])
+@pytest.mark.parametrize("size", [2**31, 2**63, 10**60])
+def test_absurd_sizes_of_an_alarm_are_refused(model: Model, tmp_path: Path, field: str, size: int) -> None:
+    folder = model.save(tmp_path / "model")
+    (folder / ALARM).write_text(json.dumps(json.loads((folder / ALARM).read_text()) | {field: size}))
+    about = json.loads((folder / "config.json").read_text())
+    about["files"][ALARM] = sha256((folder / ALARM).read_bytes()).hexdigest()
+    del about["files"]["config.json"]
+    (folder / "config.json").write_text(json.dumps(about))
+    with pytest.raises(ModelError, match=r"alarm\.(json|safetensors)"):
+        Model.load(folder)
 
 
 def test_command(capsys: pytest.CaptureFixture[str]) -> None:
@@ -268,6 +289,17 @@ def test_command(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(words) == 0
     assert "noise x 2" in capsys.readouterr().out
     assert main([*words, "--save"]) == 2
+
+
+def test_readings_in_a_smaller_unit_are_noticed(model: Model) -> None:
+    """They are closer to what was foreseen than noise allows: no residual is large, and none is one-sided."""
+
+    class Smaller(Shifted):
+        def seen(self, task: ShiftedTask, query: Tensor, rng: torch.Generator) -> Tensor:
+            return 0.01 * self._inner(task.task, query, rng)
+
+    flagged = p_values(model, Smaller(model.problem, 1.0), 200) <= NO
+    assert float(flagged.float().mean()) > 0.3  # with 499 ranked episodes; of the prior it is 0.01
 
 
 def test_particles_foresee_by_themselves() -> None:

@@ -156,6 +156,12 @@ def test_a_model_shows_its_card(run: Run, folder: Path) -> None:
     assert_refused(run("zoo", "show", "nothing-9d"), "model must be", "got 'nothing-9d'")
 
 
+def test_a_card_cannot_speak_to_the_terminal(run: Run, folder: Path, tmp_path: Path) -> None:
+    shutil.copytree(folder, tmp_path / "m")
+    (tmp_path / "m" / "card.md").write_bytes(b"# \x1b]0;a title\x07 \xff\n")
+    assert run("zoo", "show", tmp_path / "m").out == "# ?]0;a title? \N{REPLACEMENT CHARACTER}\n"
+
+
 # --- train and evaluate -----------------------------------------------------------------------------
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+import cicpe
 from cicpe import zoo
 from cicpe.cli.session_view import gauge, strip
 from commands import Run, assert_refused
@@ -323,6 +324,20 @@ def test_an_edited_config_stops_a_campaign_until_it_is_adopted(run: Run, home: P
     assert run("session", "status", "-c", "titan").code == 2
 
 
+@pytest.mark.parametrize(("name", "epsilon"), [("binary-search-6d", 0.2), ("best-arm-5d", 0.02), ("gp-max-1d", 0.2)])
+def test_weights_that_overflow_are_refused_and_leave_nothing(run: Run, home: Path, name: str, epsilon: float) -> None:
+    model = cicpe.load(name)
+    for weights in model.belief.tensors().values():
+        weights.mul_(1e30).nan_to_num_()
+    folder = model.save(home / "model")
+    asked = ["--epsilon", str(epsilon), "--delta", "0.1"]
+    assert_refused(run("session", "new", folder, *asked), "is not a number")
+    assert run("session", "list", "--json").json["campaigns"] == []
+    for command in ("evaluate", "certify"):
+        assert_refused(run(command, folder, *asked, "--episodes", "20"), "is not a number")
+    assert not (folder / "certificate.json").exists()
+
+
 def test_what_was_seen_is_shown_without_the_model(session: Run, home: Path) -> None:
     code = (
         "import sys; from cicpe.cli.main import main\n"
@@ -342,3 +357,15 @@ def test_bars() -> None:
     assert strip(0.0, 0.5, 1.0, (0.0, 1.0)) == "=" * 20 + "o" + "=" * 20
     assert strip(-5.0, -5.0, -4.0, (0.0, 1.0)) == "o" + "." * 40
     assert strip(1.0, 1.0, 1.0, (1.0, 1.0)).count("o") == 1
+
+
+def test_the_status_has_the_digits_of_its_interval_and_says_where_it_stops(run: Run, home: Path) -> None:
+    assert run("session", "new", "gp-max-1d", "--epsilon", 0.2, "--delta", 0.1, "--noise", 0.05).code == 0
+    assert run("session", "tell", "-0.012").code == 0
+    now = run("session", "status", "--json").json
+    (low, high), decimals = now["credible_region"][0], now["decimals"]
+    assert decimals == [1]
+    shown = run("session", "status").out
+    assert f"{now['recommendation'][0]:.1f}   {low:.1f} to {high:.1f}" in shown
+    assert "90 % credible interval" in shown
+    assert "0.9 asked for" in shown

@@ -31,6 +31,7 @@ from cicpe.calibration.table import Calibration, ThresholdCell
 from cicpe.errors import CicpeError, InvalidInput, ModelError
 from cicpe.model import Description, Model
 from cicpe.problems import Problem
+from cicpe.problems.best_arm import BestArm
 from cicpe.problems.binary_search import BinarySearch
 from cicpe.spaces import Box
 from cicpe.training.config import PaperConfig, PrefixMixture, TrainingConfig
@@ -176,6 +177,13 @@ def test_a_folder_in_the_place_of_a_file_is_refused(folder: Path, name: str) -> 
     (folder / name).unlink()
     (folder / name).mkdir()
     refused(folder, name, "cannot be read")
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_pipe_in_the_place_of_a_file_is_refused(folder: Path, name: str) -> None:
+    (folder / name).unlink()
+    os.mkfifo(folder / name)
+    refused(folder, name, "no plain file")
 
 
 @pytest.mark.parametrize("name", FILES)
@@ -412,6 +420,8 @@ def test_another_format_is_refused(folder: Path) -> None:
         (put("training", "epsilon", value=[0.2, 0.1]), "training"),
         (put("training", "surprise", value=1), "training.surprise"),
         (put("surprise", value=1), "surprise"),
+        (put("recipe", value="\x1b]0;a title\x07"), "control characters"),
+        (put("problem_options", value={"\x1b[2J": 1}), "control characters"),
         (put("files", value=["weights.safetensors"]), "files"),
         (take("training"), "training"),
         (take("problem"), "problem"),
@@ -423,6 +433,22 @@ def test_a_hostile_description_is_refused(folder: Path, change: Callable[[dict[s
     with pytest.raises(ModelError, match=message) as caught:
         Model.load(folder)
     assert str(folder) in str(caught.value)
+
+
+def test_a_problem_of_an_absurd_size_is_compared_without_drawing_a_task() -> None:
+    misfit = cicpe.load("best-arm-5d").misfit(BestArm(dim=2**63))
+    assert misfit is not None
+    assert "query_space" in misfit
+
+
+def test_a_problem_that_is_not_of_the_models_shape_is_refused_before_it_is_played(folder: Path) -> None:
+    edit(folder / "config.json", put("problem_options", "dim", value=2**63))
+    weights = unlisted(folder)  # whoever edits one file can edit the others
+    (folder / "weights.safetensors").write_bytes(save_tensors(weights))
+    model = Model.load(folder)
+    assert model.session(1.2, 0.4).recommendation.shape == (1,)  # a network needs no problem
+    with pytest.raises(InvalidInput, match="problem must be one with the model's query_space"):
+        cicpe.evaluate(model, epsilon=1.2, delta=0.4, episodes=5)
 
 
 def test_a_calibration_for_a_context_that_the_model_does_not_know_is_refused(folder: Path) -> None:
@@ -443,6 +469,9 @@ def test_a_file_outside_the_model_is_refused(folder: Path) -> None:
         (put("epsilons", value=[0.1]), "table"),
         (put("epsilons", 0, value="small"), "epsilons.0"),
         (put("deltas", value=[0.1, 0.2]), "table"),
+        (put("deltas", 0, value=1e-320), "deltas must be"),
+        (put("platt", 0, 0, 0, value=0), "platt must have slopes"),
+        (put("platt", 0, 0, 0, value=-1), "platt must have slopes"),
         (put("context_knots", value=[[]]), "context_knots"),
         (put("context_knots", value=[[0.1]]), "table"),
         (put("rules", "confidence", value={}), "confidence"),

@@ -12,7 +12,7 @@ from commands import Run
 
 LATER = {
     *("scipy", "matplotlib", "sklearn", "botorch", "optuna", "alembic", "fastapi", "rich"),
-    *("cicpe.api", "cicpe.baselines", "cicpe.certification", "cicpe.data", "cicpe.doctor", "cicpe.evaluation"),
+    *("cicpe.api", "cicpe.baselines", "cicpe.certification", "cicpe.doctor", "cicpe.evaluation"),
     *("cicpe.calibration.thresholds", "cicpe.calibration.alarm_fit", "cicpe.plots", "cicpe.race", "cicpe.reporting"),
     *("cicpe.server", "cicpe.testing", "cicpe.training.base", "cicpe.training.loop", "cicpe.training.paper"),
 }
@@ -22,11 +22,17 @@ MEMORIES = {f"{NETWORK}.memories.{name}" for name in ("attention", "delta_rule",
 FUNCTIONS = {"cicpe.beliefs.functions", "cicpe.gp.mixture", "cicpe.gp.matheron"}
 PARTICLES = {"cicpe.beliefs.particles"}
 ANSWERS = {"cicpe.beliefs.answers"}
+SURVEYS = {"cicpe.data"}
 KINDS = {
     "geochem-2d": PARTICLES | ANSWERS | MEMORIES | {f"{NETWORK}.network"},
-    "ackley-3d": FUNCTIONS | ANSWERS | MEMORIES | {f"{NETWORK}.network"},
-    "gp-max-1d": FUNCTIONS | PARTICLES | ANSWERS | MEMORIES - {f"{NETWORK}.memories.regression"},
-    "binary-search-6d": FUNCTIONS | PARTICLES | ANSWERS | MEMORIES - {f"{NETWORK}.memories.per_axis"} | {"cicpe.gp"},
+    "ackley-3d": SURVEYS | FUNCTIONS | ANSWERS | MEMORIES | {f"{NETWORK}.network"},
+    "gp-max-1d": SURVEYS | FUNCTIONS | PARTICLES | ANSWERS | MEMORIES - {f"{NETWORK}.memories.regression"},
+    "binary-search-6d": SURVEYS
+    | FUNCTIONS
+    | PARTICLES
+    | ANSWERS
+    | MEMORIES - {f"{NETWORK}.memories.per_axis"}
+    | {"cicpe.gp"},
 }
 """Model -> what the other kinds of belief and the other memories need."""
 

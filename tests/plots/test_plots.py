@@ -202,7 +202,7 @@ def test_queries_are_coloured_by_their_order() -> None:
     assert panels[-1].get_ylabel() == "query number"
     assert [panel.get_title(loc="left") for panel in panels[:2]] == ["3", "6"]
     grid = np.linspace(0, 1, 5)
-    path = PathQueries(grid, grid**2, np.array([0.5]), np.array([0.3]), 1.0, 0.9, 0.1, "one")
+    path = PathQueries(grid, grid**2, np.array([0.5]), np.array([0.3]), 1.0, 0.9, (0.8, 1.0), "one")
     panel = plot_paths([path]).axes[0]
     np.testing.assert_allclose(panel.get_lines()[0].get_ydata(), grid**2)
     np.testing.assert_allclose(panel.collections[0].get_offsets(), [[0.5, 0.3]])

@@ -142,6 +142,16 @@ def test_values_that_a_reversed_sign_leaves_as_likely_are_noticed() -> None:
     assert not observation_kinds(make_problem("binary-search")).mirrored
 
 
+def test_a_stuck_instrument_and_a_typed_query_are_asked_about() -> None:
+    kinds = observation_kinds(make_problem("best-arm"))
+    assert kinds.slip([0.31], [[0.5], [0.31]]) is None
+    assert "stuck" in str(kinds.slip([0.31], [[0.31], [0.31]]))
+    assert kinds.slip([0.31], [], [0.2, -0.4]) is None
+    assert "coordinate of the query" in str(kinds.slip([-0.4], [], [0.2, -0.4]))
+    # Where values repeat by their nature, nothing is odd about it.
+    assert observation_kinds(make_problem("binary-search")).slip([1.0] * 6, [[1.0] * 6] * 5, [1.0] * 6) is None
+
+
 class Doses(Problem):
     """A yes or no, and what else a test declares."""
 

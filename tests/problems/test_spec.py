@@ -165,6 +165,24 @@ def test_neighbours_are_imported_and_hashed_and_the_path_is_put_back(own: OwnFil
     assert sys.modules[problem_class(other.place).__module__].LEVEL == 5
 
 
+@pytest.mark.parametrize(
+    ("imports", "neighbour"),
+    [
+        ("import deeper.levels", "deeper/levels.py"),  # a package without an __init__.py
+        ("from .levels import LEVEL", "levels.py"),
+        ("from . import levels", "levels.py"),
+    ],
+)
+def test_whatever_way_a_neighbour_is_imported_it_is_hashed(own: OwnFile, imports: str, neighbour: str) -> None:
+    file = own.file.parent / neighbour
+    file.parent.mkdir(exist_ok=True)
+    file.write_text("LEVEL = 3\n")
+    own.write(imports=imports)
+    first = file_digest(own.file)
+    file.write_text("LEVEL = 4\n")
+    assert file_digest(own.file) != first
+
+
 def test_a_neighbour_takes_no_other_modules_place(own: OwnFile) -> None:
     (own.file.parent / "colorsys.py").write_text("MINE = True\n")
     own.write(imports="from colorsys import MINE")

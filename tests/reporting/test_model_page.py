@@ -14,6 +14,7 @@ from scipy.stats import beta
 import cicpe
 from cicpe.cli.main import main
 from cicpe.episodes.table import tabulate_agent
+from cicpe.errors import ModelError
 from cicpe.evaluation.reliability import spread, survival
 from cicpe.plots.style import Array
 from cicpe.problems import Problem, TaskBatch, make_problem
@@ -210,6 +211,13 @@ def test_a_training_log_is_read(tmp_path: Path) -> None:
     assert curves is not None
     assert (curves.minutes.tolist(), curves.accuracy.tolist(), list(curves.losses)) == ([2.0], [0.9], ["inference"])
     np.testing.assert_allclose(curves.losses["inference"], 1 / (np.arange(10) + 1))
+
+
+@pytest.mark.parametrize("line", ["{", "[]", '{"update": "x"}', '{"look": true}\n{"update": 1}', "[" * 100_000, "\xff"])
+def test_a_damaged_training_log_is_refused_by_its_name(tmp_path: Path, line: str) -> None:
+    (tmp_path / "log.jsonl").write_text('{"look": true, "seconds": 1, "accuracy": 1, "queries": 1}\n' + line)
+    with pytest.raises(ModelError, match=r"log\.jsonl"):
+        training_curves(tmp_path)
 
 
 def one(problem: Problem) -> TaskBatch:

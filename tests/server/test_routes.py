@@ -125,11 +125,11 @@ def test_a_whole_campaign(server: TestClient, store: Store) -> None:
     view = server.get("/api/campaigns/titan").json()
     assert view["status"]["reason"]["code"] == "confident"
     assert view["status"]["recommendation"] == pytest.approx([0.25] * 6, abs=0.2)
-    assert view["status"]["confidence"] >= view["setting"]["target"]
+    assert view["status"]["confidence"] >= view["status"]["stops_at"]
     plot = server.get("/api/campaigns/titan/plot").json()
     assert len(plot["trace"]) == view["status"]["step"] + 1
     assert plot["trace"][-1]["confidence"] == pytest.approx(view["status"]["confidence"])
-    assert all(then["confidence"] < view["setting"]["target"] for then in plot["trace"][:-1])
+    assert all(then["confidence"] < view["status"]["stops_at"] for then in plot["trace"][:-1])
     # A server that knows nothing yet says the same, bit for bit: everything follows from the log.
     other = TestClient(make_app(store), base_url=HERE)
     assert other.get("/api/campaigns/titan").json() == view
@@ -230,6 +230,13 @@ def test_what_another_process_did_is_seen(server: TestClient, tmp_path: Path) ->
     assert (before["version"], after["version"], after["history"][0]["observation"]) == (0, 1, [1] * 6)
 
 
+def test_a_folder_does_not_take_the_name_of_another_model(store: Store, tmp_path: Path) -> None:
+    make_app(store, models=[tmp_path / "a" / "mine", tmp_path / "a" / "mine"])
+    for folders in ([tmp_path / MODEL], [tmp_path / "a" / "mine", tmp_path / "b" / "mine"]):
+        with pytest.raises(InvalidInput, match="is another model of this server"):
+            make_app(store, models=folders)
+
+
 def test_models(server: TestClient) -> None:
     names = server.get("/api/models").json()["models"]
     assert MODEL in names
@@ -245,8 +252,9 @@ BAD = [
     ('{"observation": [NaN, 1, 1, 1, 1, 1]}', "observation"),
     ('{"observation": [Infinity, 1, 1, 1, 1, 1]}', "observation"),
     ('{"observation": [1e39, 1, 1, 1, 1, 1], "step": 1}', "observation"),
-    ('{"observation": ["1", 1, 1, 1, 1, 1]}', "observation"),
-    ('{"observation": [true, 1, 1, 1, 1, 1]}', "observation"),
+    ('{"observation": ["1", 1, 1, 1, 1, 1], "step": 1}', "observation"),
+    ('{"observation": [null, 1, 1, 1, 1, 1]}', "observation"),
+    ('{"observation": 1, "confirm": "yes"}', "confirm"),
     ('{"observation": [1], "step": 1}', "observation"),
     ('{"observation": 1}', "expected_version"),
     ('{"observation": 1, "step": 0}', "step"),
@@ -393,7 +401,7 @@ def test_the_page_loads_nothing_from_elsewhere(server: TestClient) -> None:
 def test_the_schema_says_what_every_route_takes_and_gives(server: TestClient) -> None:
     schema = server.get("/api/openapi.json").json()
     routes = [(path, method) for path, known in schema["paths"].items() for method in known]
-    assert len(routes) == 15
+    assert len(routes) == 17
     for path, method in routes:
         known = schema["paths"][path][method]
         assert known["summary"]
@@ -469,3 +477,13 @@ def test_serve_answers_and_ends(tmp_path: Path) -> None:
         assert httpx.get(address + "api/campaigns").json() == {"campaigns": []}
         process.terminate()
         assert process.wait(timeout=20) in (0, -15)
+
+
+def test_what_cannot_be_read_is_refused_in_words(server: TestClient) -> None:
+    wish = {"name": "two words", "model": "binary-search-6d", "epsilon": 0.2, "delta": 0.1}
+    refused = server.post("/api/campaigns", json=wish)
+    assert refused.status_code == 422
+    assert refused.json()["allowed"].startswith("1 to 64 letters, digits")
+    assert "pattern" not in refused.text
+    long = server.post("/api/campaigns", json=wish | {"name": "long", "model": "m" * 300})
+    assert long.json()["allowed"] == "of at most 200 characters"

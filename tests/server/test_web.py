@@ -61,7 +61,7 @@ def page(browser: Browser, address: str) -> Iterator[Page]:
 
 def begin(address: str, name: str, model: str = "gp-max-1d") -> None:
     body = {"name": name, "model": model, "epsilon": 0.2, "delta": 0.1}
-    assert httpx.post(f"{address}/api/campaigns", json=body, timeout=30).status_code == 201
+    assert httpx.post(f"{address}/api/campaigns", json=body, timeout=120).status_code == 201
 
 
 def entries(address: str, name: str) -> list[dict[str, object]]:
@@ -268,6 +268,108 @@ def test_every_field_and_button_has_a_name_and_can_be_reached(page: Page, addres
     assert "correct-1" in reached
 
 
+@pytest.fixture
+def phone(browser: Browser, address: str) -> Iterator[Page]:
+    context = browser.new_context(base_url=address, viewport={"width": 360, "height": 740}, has_touch=True)
+    context.set_default_timeout(10_000)
+    yield context.new_page()
+    context.close()
+
+
+def test_on_a_phone_numbers_stay_whole_and_nothing_is_cut_off(phone: Page, address: str) -> None:
+    begin(address, "pocket", "binary-search-6d")
+    httpx.post(f"{address}/api/campaigns/pocket/tell", json={"observation": [1, -1, 1, -1, 1, -1], "step": 1})
+    phone.goto("/#/c/pocket")
+    expect(phone.get_by_role("heading", name="Query 2")).to_be_visible()
+    assert phone.evaluate("document.documentElement.scrollWidth <= document.documentElement.clientWidth")
+    box = phone.locator("#correct-1").bounding_box()
+    assert box is not None
+    assert box["x"] >= 0
+    assert box["x"] + box["width"] <= 360
+    # A number that is broken in the middle has more than one box.
+    broken = "() => [...document.querySelectorAll('.history .whole')].map((one) => one.getClientRects().length)"
+    assert phone.evaluate(broken) == [1] * 12
+    scrolled = "() => [...document.querySelectorAll('.scroll')].every((one) => one.scrollWidth <= one.clientWidth)"
+    assert phone.evaluate(scrolled)
+
+
+def test_a_phone_shows_the_keys_of_numbers_and_a_minus(phone: Page, address: str) -> None:
+    begin(address, "keys")
+    phone.goto("/#/c/keys")
+    field = phone.get_by_label("Measurement").first
+    expect(field).to_have_attribute("inputmode", "decimal")
+    field.fill("1.5")
+    sign = phone.get_by_role("button", name="Change the sign").first
+    sign.click()
+    expect(field).to_have_value("-1.5")
+    sign.click()
+    expect(field).to_have_value("1.5")
+    phone.goto("/")
+    expect(phone.get_by_label("Name")).to_have_attribute("inputmode", "text")
+    expect(phone.get_by_label("How often")).to_have_attribute("inputmode", "decimal")
+
+
+def test_the_map_keeps_within_its_frame_and_its_legend_names_everything(page: Page, address: str) -> None:
+    begin(address, "field", "geochem-2d")
+    httpx.post(f"{address}/api/campaigns/field/tell", json={"observation": 0.5, "step": 1})
+    httpx.post(f"{address}/api/campaigns/field/attach", json={"query": [0.0, 1.0], "observation": -1.0})
+    httpx.post(f"{address}/api/campaigns/field/correct", json={"step": 1, "observation": 0.75})
+    page.goto("/#/c/field")
+    expect(page.locator("#space .seen")).to_have_count(2)
+    outside = """() => { const frame = document.querySelector("#space .border").getBoundingClientRect();
+        return [...document.querySelectorAll("#space .seen, #space .next-ring, #space .region")].filter((one) => {
+            const box = one.getBoundingClientRect();
+            return box.left < frame.left || box.right > frame.right || box.top < frame.top || box.bottom > frame.bottom;
+        }).map((one) => one.outerHTML); }"""
+    assert page.evaluate(outside) == []
+    for words in ("measured elsewhere", "corrected", "next", "answer", "90 % credible region"):
+        expect(page.locator(".legend")).to_contain_text(words)
+    begin(address, "plain", "geochem-2d")
+    page.goto("/#/c/plain")
+    expect(page.get_by_role("heading", name="Query 1")).to_be_visible()
+    expect(page.locator(".legend")).not_to_contain_text("corrected")
+
+
+def test_what_is_refused_is_said_in_words(page: Page, address: str) -> None:
+    page.goto("/")
+    if not page.get_by_label("Name").is_visible():
+        page.locator(".begin summary").click()
+    page.get_by_label("Name").fill("two words")
+    page.get_by_label("Model").select_option("gp-max-1d")
+    expect(page.get_by_text("this model: 0.15 to 0.2")).to_be_visible()
+    page.get_by_role("button", name="Begin", exact=True).click()
+    expect(page.locator(".begin .error")).to_contain_text("name: 1 to 64 letters, digits, dots")
+    begin(address, "far-off")
+    page.goto("/#/c/far-off")
+    page.get_by_text("Add a measurement made elsewhere").click()
+    page.get_by_label("x1 (0 to 1)").fill("7")
+    page.locator("#attach-value-0").fill("1")
+    page.get_by_role("button", name="Add it").click()
+    expect(page.locator("#attach-value-error")).to_have_text("query: a number from 0 to 1.")
+
+
+def test_the_interval_and_the_answer_have_the_digits_that_count(page: Page, address: str) -> None:
+    begin(address, "digits")
+    httpx.post(f"{address}/api/campaigns/digits/tell", json={"observation": -0.012, "step": 1})
+    page.goto("/#/c/digits")
+    expect(page.get_by_role("heading", name="Query 2")).to_be_visible()
+    status = httpx.get(f"{address}/api/campaigns/digits").json()["status"]
+    (low, high), (decimals,) = status["credible_region"][0], status["decimals"]
+    assert decimals == 1
+    expect(page.get_by_text(f"90 % credible interval: {low:.1f} to {high:.1f}")).to_be_visible()
+    expect(page.locator(".large")).to_have_text(f"{status['recommendation'][0]:.1f}")
+
+
+def test_where_it_stops_and_what_was_asked_for_are_told_apart(page: Page, address: str) -> None:
+    body = {"name": "together", "model": "best-arm-5d", "epsilon": 0.02, "delta": 0.1, "stop": "confidence"}
+    assert httpx.post(f"{address}/api/campaigns", json=body, timeout=120).status_code == 201
+    status = httpx.get(f"{address}/api/campaigns/together").json()["status"]
+    page.goto("/#/c/together")
+    if f"{status['stops_at']:.2f}" != "0.90":
+        expect(page.locator("#confidence")).to_contain_text("stops at")
+    expect(page.locator("#confidence")).to_contain_text("asked for: 0.9")
+
+
 def test_a_token_is_asked_for(browser: Browser, tmp_path: Path) -> None:
     store = open_store(tmp_path / "c.db")
     listening = socket.create_server(("127.0.0.1", 0))
@@ -281,6 +383,9 @@ def test_a_token_is_asked_for(browser: Browser, tmp_path: Path) -> None:
             time.sleep(0.02)
         tab = browser.new_page()
         tab.goto(f"http://127.0.0.1:{listening.getsockname()[1]}/")
+        tab.get_by_label("Token").fill("a wrong secret")
+        tab.get_by_role("button", name="Enter").click()
+        expect(tab.get_by_role("alert")).to_contain_text("This token is wrong")
         tab.get_by_label("Token").fill("a long secret")
         tab.get_by_role("button", name="Enter").click()
         expect(tab.get_by_role("heading", name="Campaigns")).to_be_visible()
@@ -302,4 +407,9 @@ def test_the_report_is_for_paper(page: Page, address: str) -> None:
         expect(page.locator(hidden)).to_be_hidden()
     for shown in (".history", ".log ol", ".particulars dl"):
         expect(page.locator(shown)).to_be_visible()
+    for words in ("Noise0.1", "Units", "a query is from 0 to 1", "Seed0", "Modelgp-max-1d", "Model fingerprint"):
+        expect(page.locator(".particulars dl")).to_contain_text(words)
+    for drawn in (".swatch.seen", "#confidence .area", ".chip"):
+        exact = f"getComputedStyle(document.querySelector({drawn!r})).printColorAdjust"
+        assert page.evaluate(exact) == "exact"
     assert page.evaluate("document.documentElement.scrollWidth <= document.documentElement.clientWidth")

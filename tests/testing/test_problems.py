@@ -40,6 +40,8 @@ from broken_problems import (
 )
 from cicpe.errors import InvalidInput, ProblemError
 from cicpe.problems import Problem
+from cicpe.problems.binary_search import BinarySearch
+from cicpe.problems.observations import Count
 from cicpe.testing import check_problem
 
 BROKEN: list[tuple[type[Problem], str]] = [
@@ -112,3 +114,12 @@ def test_the_suite_keeps_the_traceback_of_the_users_own_exception() -> None:
 def test_the_suite_needs_two_tasks() -> None:
     with pytest.raises(InvalidInput, match=r"n must be .*; got 1"):
         check_problem(Line(), n=1)
+
+
+def test_a_declared_kind_has_to_be_what_is_observed() -> None:
+    class Counted(BinarySearch):
+        observation = Count()
+
+    with pytest.raises(ProblemError, match=r"observe returned -1; Counted.observation says a whole number"):
+        check_problem(Counted(dim=2))
+    check_problem(BinarySearch(dim=2))

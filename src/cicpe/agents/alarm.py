@@ -1,11 +1,12 @@
 """The alarm: whether a history looks like one of the prior's, as a p-value.
 
 Every observation is compared with what was foreseen, and the surprises are followed through the episode by
-four statistics: the evidence of a recurrent detector that was trained to tell the prior from worlds that are
-off; the cumulative excess of the log-loss; the largest residual; and the most one-sided entry. Each becomes
-a tail probability by what the prior's own episodes give after as many queries. The smallest so far is ranked
-among the smallest of whole episodes of the prior: the chance that a p-value of a prior episode is ever below
-p is at most p, however often one looks and whenever one stops.
+five statistics: the evidence of a recurrent detector that was trained to tell the prior from worlds that are
+off; the cumulative excess of the log-loss; the largest residual; the most one-sided entry; and how much closer
+observations are to what was foreseen than they should be (as readings in a smaller unit are). Each becomes a tail
+probability by what the prior's own episodes give after as many queries. The smallest so far is ranked among the
+smallest of whole episodes of the prior: the chance that a p-value of a prior episode is ever below p is at most p,
+however often one looks and whenever one stops.
 """
 
 from dataclasses import dataclass
@@ -24,7 +25,7 @@ from cicpe.problems.context import ContextGrid
 InPrior = Literal["yes", "doubtful", "no", "unknown"]
 DOUBTFUL, NO = 0.05, 0.01
 """p-values at which an episode is called so: the shares of false alarms under the prior."""
-STATISTICS = 4
+STATISTICS = 5
 TAILS = tuple(0.5**j for j in range(1, 11))
 """Probabilities at which the statistics' upper quantiles are kept."""
 SOFT = 0.25
@@ -46,7 +47,7 @@ class AlarmConfig(Config):
     """The head's sizes; None for beliefs that predict by themselves."""
     inputs: int = Field(ge=0)
     """Of the detector; zero if there is none."""
-    hidden: int = 32
+    hidden: int = Field(default=32, ge=1)
     """Hidden units of the detector."""
     context_knots: tuple[tuple[float, ...], ...]
     """Values of each context at which prior episodes were ranked; their combinations are the points."""
@@ -58,6 +59,8 @@ class AlarmConfig(Config):
     episodes: int = Field(ge=1)
     """Prior episodes for the statistics' quantiles."""
     seed: int
+    statistics: int = Field(default=4, ge=4, le=STATISTICS)
+    """How many of the statistics are followed; alarms of earlier versions have the first four."""
 
     @model_validator(mode="before")
     @classmethod
@@ -120,6 +123,7 @@ class AlarmState(NamedTuple):
     variance: Float[Tensor, " batch"]
     largest: Float[Tensor, " batch"]
     total: Float[Tensor, "batch observation"]
+    closeness: Float[Tensor, " batch"]
     lowest: Float[Tensor, " batch"]
     """The smallest logarithm of a tail probability so far."""
 
@@ -132,7 +136,7 @@ class AlarmTables(nn.Module):
         super().__init__()
         self.head = None if config.prediction is None else PredictionHead(config.prediction)
         self.detector = Detector(config.inputs, config.hidden) if config.inputs else None
-        self.register_buffer("quantiles_TSJ", torch.zeros(config.horizon, STATISTICS, len(TAILS)))
+        self.register_buffer("quantiles_TSJ", torch.zeros(config.horizon, config.statistics, len(TAILS)))
         self.register_buffer("lowest_KR", torch.zeros(len(config.grid), config.ranked))
         self.quantiles_TSJ: Tensor
         """Upper quantiles of each statistic after every number of observations."""
@@ -159,7 +163,7 @@ class Alarm:
         batch, entries = len(context), self.config.entries
         hidden = torch.zeros(batch, self.channels, self.config.hidden if self.config.inputs else 0)
         zeros = torch.zeros(batch)
-        return AlarmState(context, zeros, hidden, zeros, zeros, zeros, torch.zeros(batch, entries), zeros)
+        return AlarmState(context, zeros, hidden, zeros, zeros, zeros, torch.zeros(batch, entries), zeros, zeros)
 
     def observe(self, alarm_state: AlarmState, state: Any, query: Tensor, observation: Tensor) -> AlarmState:
         """After one more observation of the histories ``state``."""
@@ -180,6 +184,7 @@ class Alarm:
             variance=alarm_state.variance + surprise.variance.sum(dim=-1),
             largest=torch.maximum(alarm_state.largest, surprise.residual.abs().amax(dim=-1)),
             total=alarm_state.total + surprise.residual,
+            closeness=alarm_state.closeness + surprise.closeness.sum(dim=-1),
         )
 
     def statistics(self, alarm_state: AlarmState) -> Float[Tensor, "batch statistic"]:
@@ -188,10 +193,15 @@ class Alarm:
             detector = self.tables.detector
             evidence = torch.zeros_like(alarm_state.time) if detector is None else detector.logit(alarm_state.hidden)
         one_sided = alarm_state.total.abs().amax(dim=-1) / alarm_state.time.sqrt()
-        return torch.stack(
-            [evidence, alarm_state.excess / (alarm_state.variance + SOFT).sqrt(), alarm_state.largest, one_sided],
-            dim=-1,
-        )
+        seen = alarm_state.time * self.config.entries
+        found = [
+            evidence,
+            alarm_state.excess / (alarm_state.variance + SOFT).sqrt(),
+            alarm_state.largest,
+            one_sided,
+            (alarm_state.closeness - seen) / seen.sqrt(),  # a sum of exponential variables, if all is right
+        ]
+        return torch.stack(found[: self.config.statistics], dim=-1)
 
     def _log_tail(self, alarm_state: AlarmState) -> Float[Tensor, "batch statistic"]:
         """Log of the chance of a larger statistic under the prior, between its kept quantiles and beyond them."""

@@ -12,6 +12,7 @@ are a plate (``cicpe.plates``)::
 """
 
 from abc import abstractmethod
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from jaxtyping import Bool, Float
@@ -37,6 +38,11 @@ class Proposal(NamedTuple):
     verifies: Bool[Tensor, " batch"] | None = None
     """Whether the query is a redundant one, before a stop; None where no agent makes such queries."""
 
+    @property
+    def is_finite(self) -> bool:
+        """Whether all that it says are numbers; weights that are damaged, or overflow, give others."""
+        return all(part is None or bool(part.isfinite().all()) for part in self)
+
 
 class Agent(LearnsFromPlates):
     """A frozen decision-maker for one (epsilon, delta)."""
@@ -53,6 +59,16 @@ class Agent(LearnsFromPlates):
     @abstractmethod
     def propose(self, state: Any, rng: Generator) -> Proposal:
         """The next query, whether to stop, and what to recommend."""
+
+    def quantiles(
+        self, state: Any, levels: Sequence[float], rng: Generator
+    ) -> Float[Tensor, "batch answer level"] | None:
+        """Quantiles of each coordinate of the target given each history; None for an agent without a posterior."""
+        return None
+
+    def stops_at(self, state: Any) -> Float[Tensor, " batch"] | None:
+        """The confidence, as it is shown, at which each episode stops; None where the rule looks at more than that."""
+        return None
 
     def p_value(self, state: Any) -> Float[Tensor, " batch"] | None:
         """How likely a history of the prior is to ever look as odd as each of these; None without an alarm."""

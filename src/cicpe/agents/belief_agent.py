@@ -1,6 +1,6 @@
 """A belief with a stop rule: the agent for one epsilon and delta."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, final
 
@@ -14,6 +14,8 @@ from cicpe.agents.stop_rules import StopRule, Threshold
 from cicpe.agents.verification import VerifyingAgent
 from cicpe.beliefs.base import EDGE, Belief
 
+NEAR, FAR = 1.5, 5.0
+"""Between how many standard deviations off the recommendation redundant queries are tried."""
 ShownBy = tuple[Tensor, Tensor, Tensor]
 """Slope and intercept by which log-odds of success are shown, and the largest confidence that is, for each episode."""
 PlattByContext = Callable[[Float[Tensor, "batch context"]], ShownBy]
@@ -88,9 +90,15 @@ class BeliefAgent(Agent):
             alarm = self.alarm.observe(alarm, state.belief, query, observation)
         return state._replace(belief=self.belief.update(state.belief, query, observation), alarm=alarm)
 
-    def shown_threshold(self, context: Float[Tensor, "batch context"]) -> Float[Tensor, " batch"]:
-        """The confidence, as it is shown, at which the confidence rule stops."""
-        return calibrated_confidence(self.threshold(context), None if self.platt is None else self.platt(context))
+    def stops_at(self, state: BeliefAgentState) -> Float[Tensor, " batch"] | None:
+        if self.stop_rule.uses_cost or self.stop_epsilon != self.epsilon:
+            return None
+        return calibrated_confidence(state.threshold, state.platt)
+
+    def quantiles(
+        self, state: BeliefAgentState, levels: Sequence[float], rng: Generator
+    ) -> Float[Tensor, "batch answer level"]:
+        return self.belief.quantiles(state.belief, levels, rng)
 
     def p_value(self, state: BeliefAgentState) -> Float[Tensor, " batch"] | None:
         return None if self.alarm is None or state.alarm is None else self.alarm.p_value(state.alarm)
@@ -100,12 +108,23 @@ class BeliefAgent(Agent):
             return super().verified(queries)
         return VerifyingAgent(self, queries)
 
-    def random_queries(self, n: int, rng: Generator) -> Float[Tensor, "n query"]:
-        """Queries to choose from."""
-        return self.belief.query_space.sample(n, rng)
+    def candidates(self, proposal: Proposal, n: int, rng: Generator) -> Float[Tensor, "batch candidate query"]:
+        """Redundant queries to choose from: anywhere, and on all sides of the recommendation where that is a query.
+
+        There a wrong answer shows: a few standard deviations off, every observation should be sure.
+        """
+        space, batch = self.belief.query_space, len(proposal.stop)
+        anywhere = space.sample(n, rng).expand(batch, -1, -1)
+        if space != self.belief.answer_space:
+            return anywhere
+        sides = 2.0 * torch.randint(2, (batch, n, space.dim), generator=rng) - 1
+        reach = NEAR + (FAR - NEAR) * torch.rand(batch, n, 1, generator=rng)
+        off = sides * reach * (proposal.std / space.unit_scale)[:, None]
+        around = space.project(space.from_unit(space.to_unit(proposal.recommendation)[:, None] + off))
+        return torch.cat([anywhere, around], dim=1)
 
     def contradictable(
-        self, state: BeliefAgentState, queries: Float[Tensor, "candidate query"]
+        self, state: BeliefAgentState, queries: Float[Tensor, "batch candidate query"]
     ) -> Float[Tensor, "batch candidate"]:
         """How far what is expected at some queries is from what was expected before anything was seen."""
         assert self.alarm is not None
@@ -113,9 +132,8 @@ class BeliefAgent(Agent):
         predict, context = self.alarm.predictor.predict, state.alarm.context
         nothing = self.belief.begin(context)
         columns = []
-        for query in queries:
-            everywhere = query.expand(len(context), -1)
-            now, before = predict(state.belief, context, everywhere), predict(nothing, context, everywhere)
+        for query in queries.unbind(dim=1):
+            now, before = predict(state.belief, context, query), predict(nothing, context, query)
             columns.append(now.contradiction(before).sum(dim=-1))
         return torch.stack(columns, dim=1)
 

@@ -6,8 +6,9 @@ what is now expected is most at odds with what was expected before anything was 
 know most. Were the history misleading, the observation would tell. The alarm then decides.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol, final, runtime_checkable
+from typing import Any, NamedTuple, final
 
 import torch
 from jaxtyping import Float, Int
@@ -17,24 +18,9 @@ from cicpe import trees
 from cicpe.agents.base import Agent, Proposal
 
 CANDIDATES = 24
-"""Random queries among which one is chosen."""
+"""Random queries among which one is chosen; as many again about the recommendation, where that is a query."""
 STILL = 20
 """A seed: whether the rule was met is looked at again when an observation comes, and draws nothing that matters."""
-
-
-@runtime_checkable
-class Verifiable(Protocol):
-    """What a verifying agent needs of the one that it wraps."""
-
-    @property
-    def horizon(self) -> int:
-        """The most queries of an episode."""
-
-    def contradictable(self, state: Any, queries: Float[Tensor, "candidate query"]) -> Float[Tensor, "batch candidate"]:
-        """How far what is expected at some queries is from what was expected before anything was seen."""
-
-    def random_queries(self, n: int, rng: Generator) -> Float[Tensor, "n query"]:
-        """Queries to choose from."""
 
 
 class VerifyingState(NamedTuple):
@@ -50,7 +36,7 @@ class VerifyingAgent(Agent):
     """The same agent, which makes a number of redundant queries before it stops."""
 
     agent: Any
-    """A ``Verifiable`` agent."""
+    """An agent with an alarm, which also gives ``candidates`` and says how ``contradictable`` each of them is."""
     queries: int
     """How many, at least."""
 
@@ -70,9 +56,9 @@ class VerifyingAgent(Agent):
         due = proposal.stop & (state.made < self.queries)
         query = proposal.query
         if bool(due.any()):
-            candidates = self.agent.random_queries(CANDIDATES, rng)
+            candidates = self.agent.candidates(trees.select(proposal, due), CANDIDATES, rng)
             best = self.agent.contradictable(trees.select(state.within, due), candidates).argmax(dim=1)
-            query = query.index_put((due,), candidates[best][:, None])
+            query = query.index_put((due,), candidates[torch.arange(len(best)), best][:, None])
         return proposal._replace(query=query, stop=proposal.stop & ~due, verifies=due)
 
     def update(
@@ -83,6 +69,16 @@ class VerifyingAgent(Agent):
     ) -> VerifyingState:
         met = self.agent.propose(state.within, torch.Generator().manual_seed(STILL)).stop
         return VerifyingState(self.agent.update(state.within, query, observation), state.made + met.long())
+
+    def quantiles(
+        self, state: VerifyingState, levels: Sequence[float], rng: Generator
+    ) -> Float[Tensor, "batch answer level"] | None:
+        found: Tensor | None = self.agent.quantiles(state.within, levels, rng)
+        return found
+
+    def stops_at(self, state: VerifyingState) -> Float[Tensor, " batch"] | None:
+        found: Tensor | None = self.agent.stops_at(state.within)
+        return found
 
     def p_value(self, state: VerifyingState) -> Float[Tensor, " batch"] | None:
         found: Tensor | None = self.agent.p_value(state.within)

@@ -1,1 +1,1 @@
-"""AgentTable: what an agent makes of a history. One folder per kind."""
+"""Beliefs: what an agent makes of a history. One folder per kind."""

@@ -31,6 +31,8 @@ from cicpe.spaces import Space
 
 EDGE = 1e-6
 """Confidences are kept this far from 0 and 1 where their log-odds are taken."""
+INTERVAL_DRAWS = 2000
+"""Draws of the target whose quantiles are the ends of an interval."""
 
 
 class StopView(NamedTuple):
@@ -134,6 +136,19 @@ class Belief(LearnsFromPlates):
     def sample_answers(self, state: Any, n: int, rng: Generator) -> Float[Tensor, "batch draw answer"]:
         """Draws of the target from the posterior of each history."""
 
+    def quantiles(self, state: Any, levels: Sequence[float], rng: Generator) -> Float[Tensor, "batch answer level"]:
+        """Quantiles of each coordinate of the target, of draws from the posterior.
+
+        Args:
+            state: Histories.
+            levels: Probabilities between 0 and 1.
+            rng: Draws.
+
+        Returns:
+            One row per coordinate, with a value per level.
+        """
+        return quantiles_of(self.sample_answers(state, INTERVAL_DRAWS, rng), levels)
+
     def with_horizon(self, horizon: int) -> "Belief":
         """The same belief with another horizon."""
         return cast(Belief, replace(cast(Any, self), horizon=horizon))  # beliefs are frozen dataclasses
@@ -153,6 +168,22 @@ class Belief(LearnsFromPlates):
     def prediction_head(self) -> Any:
         """The head that the alarm has to fit before the belief can predict; None where it predicts by itself."""
         return None
+
+
+def quantiles_of(
+    draws: Float[Tensor, "batch draw answer"], levels: Sequence[float]
+) -> Float[Tensor, "batch answer level"]:
+    """Quantiles of each coordinate of some draws.
+
+    Args:
+        draws: Of one history each row.
+        levels: Probabilities between 0 and 1.
+
+    Returns:
+        One row per coordinate, with a value per level.
+    """
+    at = torch.tensor(levels, dtype=torch.float64)
+    return draws.double().quantile(at, dim=1).permute(1, 2, 0).float()
 
 
 class TaskShape(NamedTuple):
@@ -259,7 +290,7 @@ class BeliefConfig(Config, ABC):
     kind: str
     epsilon: tuple[float, float] = (0.1, 0.2)
     """Range of epsilon that the model is fitted and calibrated for."""
-    horizon: int = Field(default=40, ge=1)
+    horizon: int = Field(default=40, ge=1, le=10**6)
     """The most queries of an episode; at the start, where it adapts."""
 
     @field_validator("epsilon")

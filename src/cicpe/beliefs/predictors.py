@@ -8,6 +8,8 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
+CLOSEST = 1e-6
+"""How few standard deviations off an observation counts as, at least."""
 FARTHEST = 30.0
 """How many standard deviations off an observation counts as, at most."""
 
@@ -21,6 +23,9 @@ class Surprise(NamedTuple):
     """Its log-loss, less what was expected."""
     variance: Float[Tensor, "*#batch observation"]
     """The variance of that."""
+    closeness: Float[Tensor, "*batch observation"]
+    """-log P(a smaller residual): with a mean of one if the prediction is right, large where it is too good; one where
+    there are two values."""
 
 
 class Prediction(NamedTuple):
@@ -48,6 +53,7 @@ class Prediction(NamedTuple):
             torch.where(self.binary, pearson, z),
             torch.where(self.binary, (probability - upper) * logit, (z.square() - 1) / 2),
             torch.where(self.binary, (spread * logit).square(), 0.5),
+            torch.where(self.binary, 1.0, -torch.erf(z.abs().clamp_min(CLOSEST) / 2**0.5).log()),
         )
 
     def contradiction(self, other: "Prediction") -> Float[Tensor, "*batch observation"]:

@@ -15,7 +15,7 @@ import torch
 from torch import Generator, Tensor, nn
 
 from cicpe import trees
-from cicpe.agents.alarm import TAILS, Alarm, AlarmConfig, AlarmState, AlarmTables, detector_inputs
+from cicpe.agents.alarm import STATISTICS, TAILS, Alarm, AlarmConfig, AlarmState, AlarmTables, detector_inputs
 from cicpe.beliefs.base import Assessment, Belief
 from cicpe.episodes.blocks import EpisodeBlock, blocks
 from cicpe.episodes.play import Step, never, play
@@ -176,6 +176,7 @@ def fit_alarm(
         entries=problem.observation_dim,
         episodes=sizes.episodes,
         seed=seed,
+        statistics=STATISTICS,
     )
     with torch.random.fork_rng():
         torch.manual_seed(seed_for(seed, "alarm", "head"))

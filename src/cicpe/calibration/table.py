@@ -14,7 +14,7 @@ from torch import Generator, Tensor
 from cicpe.agents.belief_agent import PlattByContext, ShownBy
 from cicpe.agents.stop_rules import Threshold, stop_rule
 from cicpe.beliefs.base import EDGE
-from cicpe.calibration.platt import Platt
+from cicpe.calibration.platt import SLOPES, Platt
 from cicpe.config import Config
 from cicpe.errors import InvalidInput
 from cicpe.problems.context import ContextGrid
@@ -100,6 +100,8 @@ class Calibration(Config):
         for name, values in (("epsilons", self.epsilons), ("deltas", self.deltas)):
             if list(values) != sorted(values) or values[0] <= 0:
                 raise ValueError(f"{name} must be numbers that rise from above zero; got {values}")
+        if not all(0 < 1 - delta < 1 for delta in self.deltas):
+            raise ValueError(f"deltas must be probabilities between 0 and 1; got {self.deltas}")
         for values in self.context_knots:
             if not values or list(values) != sorted(values):
                 raise ValueError(f"context_knots must be numbers that rise; got {values}")
@@ -110,6 +112,8 @@ class Calibration(Config):
                 raise ValueError(f"{name}: needs a table of {' x '.join(map(str, shape))} (point x epsilon x delta)")
         if self.platt and (len(self.platt) != shape[0] or any(len(row) != shape[1] for row in self.platt)):
             raise ValueError(f"platt: needs a table of {shape[0]} x {shape[1]} (point x epsilon)")
+        if not all(SLOPES[0] <= cell.slope <= SLOPES[1] for row in self.platt for cell in row):
+            raise ValueError(f"platt must have slopes from {SLOPES[0]:g} to {SLOPES[1]:g}")
         return self
 
     @property

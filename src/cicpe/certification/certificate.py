@@ -14,15 +14,20 @@ import json
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any, Literal, final
+from typing import TYPE_CHECKING, Any, Literal, final
 
 from pydantic import Field, ValidationError, model_validator
 
 from cicpe.config import Config
+from cicpe.display import as_table, in_a_line
 from cicpe.errors import InvalidInput, ModelError
-from cicpe.files import locked, write_json
+from cicpe.files import locked, read_file, write_json
+from cicpe.frames import to_frame
 from cicpe.problems import Problem, spec_of
 from cicpe.problems.source import source_of
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
 
 LEDGER = "certificate.json"
 ALPHA_LIMIT = 0.2
@@ -94,14 +99,58 @@ class Certificate(Config):
             raise ValueError("alpha_spent: needs at least alpha")
         return self
 
+    def __repr__(self) -> str:
+        return in_a_line(self._name, self._facts())
+
+    def __str__(self) -> str:
+        return self.sentence
+
+    def _repr_html_(self) -> str:
+        return as_table(self._name, {**self._facts(), "in words": self.sentence})
+
+    @property
+    def _name(self) -> str:
+        return "Certificate" if self.certified else "Certificate (not certified)"
+
+    def _facts(self) -> dict[str, str]:
+        """What a person wants to know of it at first sight."""
+        return {
+            "problem": self.problem,
+            "epsilon": f"{self.epsilon:g}",
+            "delta": f"{self.delta:g}",
+            "right": f"{self.successes} of {self.episodes_used}",
+            "at least": f"{self.success_lower_bound:.3f} at confidence {1 - self.alpha:g}",
+            "queries": f"{self.mean_queries:.2f}",
+            "weights": self.model_sha256[:12],
+        }
+
+    def to_frame(self) -> "DataFrame":
+        """The certificate as one row of a pandas data frame, without its evidence's path."""
+        return to_frame([self.model_dump(exclude={"path", "alternatives", "versions"})])
+
     def speaks_for(self, model_sha256: str, calibration_sha256: str, fingerprint: str | None = None) -> bool:
-        """Whether it is about these weights and thresholds, and about the model of this fingerprint."""
+        """Whether it is about these weights and thresholds, and about the model of this fingerprint.
+
+        Args:
+            model_sha256: A hash of weights.
+            calibration_sha256: A hash of thresholds.
+            fingerprint: A hash of everything that decides; not compared where either side has none.
+
+        Returns:
+            Whether it is.
+        """
         if (self.model_sha256, self.calibration_sha256) != (model_sha256, calibration_sha256):
             return False
         return None in (fingerprint, self.fingerprint) or fingerprint == self.fingerprint
 
     def check(self, model_sha256: str, calibration_sha256: str, fingerprint: str | None = None) -> None:
-        """Refuses a certificate that is about another model."""
+        """Refuses a certificate that is about another model.
+
+        Args:
+            model_sha256: A hash of weights.
+            calibration_sha256: A hash of thresholds.
+            fingerprint: A hash of everything that decides; not compared where either side has none.
+        """
         if not self.speaks_for(model_sha256, calibration_sha256):
             raise ModelError(
                 f"this certificate is for weights {self.model_sha256[:12]} with thresholds "
@@ -128,7 +177,7 @@ def read_ledger(path: Path) -> tuple[Certificate, ...]:
 
 def _items(path: Path) -> list[Any]:
     try:
-        items = json.loads(path.read_bytes())
+        items = json.loads(read_file(path))
     except FileNotFoundError:
         return []
     except OSError as error:

@@ -19,7 +19,7 @@ from cicpe.certification.certify import certify
 from cicpe.certification.martingale import back_loaded_budgets
 from cicpe.config import Config
 from cicpe.errors import InvalidInput, ModelError
-from cicpe.files import write_json
+from cicpe.files import read_file, write_json
 from cicpe.model.model import Model
 from cicpe.parallel import HERE, Executor
 
@@ -154,7 +154,7 @@ class CheckpointCertifier:
 def _read_record(path: Path) -> CertificationRecord | None:
     """The record of a run; None where nothing was tested yet."""
     try:
-        return CertificationRecord.model_validate(json.loads(path.read_bytes()))
+        return CertificationRecord.model_validate(json.loads(read_file(path)))
     except FileNotFoundError:
         return None
     except (OSError, ValueError, ValidationError, RecursionError) as error:

@@ -35,7 +35,16 @@ def alternatives(null: float) -> Numbers:
 
 
 def log_martingale(successes: npt.ArrayLike, episodes: npt.ArrayLike, null: float) -> Numbers:
-    """log M after ``episodes`` with that many ``successes``: arrays of any one shape."""
+    """log M after ``episodes`` with that many ``successes``: arrays of any one shape.
+
+    Args:
+        successes: How many episodes succeeded.
+        episodes: How many were played.
+        null: The success probability that is tested: 1 - delta.
+
+    Returns:
+        The logarithms, of the same shape; log(1 / alpha) rejects.
+    """
     won = np.asarray(successes, dtype=np.float64)
     lost = np.asarray(episodes, dtype=np.float64) - won
     total = np.full(np.broadcast(won, lost).shape, -np.inf)
@@ -64,6 +73,13 @@ def success_lower_bound(outcomes: npt.ArrayLike, alpha: float) -> float:
     failure stays), so the rejected values are all those below this one. The true p is rejected with probability
     at most alpha, however the number of episodes was decided: the bound holds at any stopping time. It is at
     least 1 - delta exactly where the test of 1 - delta crossed; after an early acceptance it is hardly above.
+
+    Args:
+        outcomes: Successes (true) and failures, in the order in which they came.
+        alpha: The level.
+
+    Returns:
+        The bound, between 0 and 1.
     """
     won = np.cumsum(np.asarray(outcomes, dtype=np.float64))
     episodes = np.arange(1, len(won) + 1)

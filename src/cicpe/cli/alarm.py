@@ -9,7 +9,7 @@ from cicpe import zoo
 from cicpe.cli import options
 from cicpe.cli.arguments import whole
 from cicpe.cli.output import amount, note, plain_table, print_json, print_table, say
-from cicpe.cli.progress import playing
+from cicpe.cli.playing import playing
 from cicpe.cli.tasks import load_model, tasks_of
 from cicpe.errors import InvalidInput
 
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 def alarm(
     model: options.Model,
-    epsilon: options.Epsilon,
-    delta: options.Delta,
+    epsilon: options.Epsilon = None,
+    delta: options.Delta = None,
     noise: options.Noise = None,
     context: options.Context = None,
     stop: options.Stop = "confidence",
@@ -50,6 +50,7 @@ def alarm(
     from cicpe.evaluation.alarm_study import alarm_study
 
     trained = load_model(model, problem, changed_problem)
+    epsilon, delta = trained.promise(epsilon, delta)
     if save and model in zoo.names():
         raise InvalidInput("save", model, "a model's folder: models of the zoo are read-only")
     played = tasks_of(trained, problem, option, noise, context)

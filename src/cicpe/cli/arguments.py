@@ -8,7 +8,11 @@ import typer
 
 from cicpe.errors import InvalidInput
 
-RANGES = {"train": ("--noise", "--epsilon", "--certify-at")}
+RANGES = {
+    "train": ("--noise", "--epsilon", "--certify-at"),
+    "check": ("--noise", "--epsilon"),
+    "doctor": ("--noise", "--epsilon"),
+}
 """Command -> its options that take one number or a low and a high one."""
 
 

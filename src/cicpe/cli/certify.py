@@ -11,7 +11,7 @@ from cicpe import zoo
 from cicpe.cli import options
 from cicpe.cli.arguments import number, whole
 from cicpe.cli.output import note, print_json, say
-from cicpe.cli.progress import playing
+from cicpe.cli.playing import playing
 from cicpe.cli.tasks import load_model, tasks_of
 
 if TYPE_CHECKING:
@@ -22,8 +22,8 @@ NOT_CERTIFIED = 1
 
 def certify(
     model: options.Model,
-    epsilon: options.Epsilon,
-    delta: options.Delta,
+    epsilon: options.Epsilon = None,
+    delta: options.Delta = None,
     noise: options.Noise = None,
     context: options.Context = None,
     alpha: Annotated[
@@ -60,6 +60,7 @@ def certify(
     from cicpe.model.model import model_folder
 
     trained = load_model(model, problem, changed_problem)
+    epsilon, delta = trained.promise(epsilon, delta)
     shipped = model in zoo.names()
     own = model_folder(model) / LEDGER
     place = out or (None if shipped else own)

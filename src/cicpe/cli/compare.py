@@ -7,9 +7,10 @@ import typer
 
 from cicpe.cli import options
 from cicpe.cli.arguments import number, seed, whole
-from cicpe.cli.output import interval, note, plain_table, print_json, print_table
+from cicpe.cli.output import note, plain_table, print_json, print_table
 from cicpe.cli.tasks import problem_of
 from cicpe.errors import InvalidInput
+from cicpe.rounding import interval
 
 if TYPE_CHECKING:
     from cicpe.reporting.comparison import Comparison

@@ -1,5 +1,6 @@
 """``cicpe demo``: the whole job in two or three minutes, from nothing to a live session."""
 
+import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -8,7 +9,6 @@ import typer
 
 from cicpe.cli.arguments import number, seed, whole
 from cicpe.cli.output import amount, plain_table, print_table, say
-from cicpe.cli.train import what_it_can
 from cicpe.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ def demo(
     _compare(agent, control, dim, random_seed + 1)
     say("4. One live session: the agent asks, we answer, it says when to stop.")
     _live(agent, out / "trajectory.png", random_seed + 2)
-    _, delta = what_it_can(agent)
+    _, delta = agent.best_offer(DELTA)
     say(f"The model is in {out / 'agent'}.")
     if delta is not None:
         say(f"Next:  cicpe evaluate {out / 'agent'} --epsilon 0.15 --delta {delta:g}")
@@ -67,10 +67,12 @@ def demo(
 
 def _trained(actor: str, dim: int, minutes: float, seed: int, out: Path) -> "Model":
     import cicpe
-    from cicpe.cli.progress import followed
+    from cicpe.errors import UnservedWarning
+    from cicpe.progress import followed
 
     problem = cicpe.make_problem("binary-search", dim=dim)
-    with followed() as callback:
+    with followed(True) as callback, warnings.catch_warnings():
+        warnings.simplefilter("ignore", UnservedWarning)  # the table below shows what each can
         return cicpe.train(
             problem,
             epsilon=(0.1, 0.2),

@@ -7,7 +7,7 @@ import typer
 from cicpe.cli import options
 from cicpe.cli.arguments import whole
 from cicpe.cli.output import plain_table, print_json, print_table
-from cicpe.cli.progress import playing
+from cicpe.cli.playing import playing
 from cicpe.cli.tasks import load_model, tasks_of
 
 if TYPE_CHECKING:
@@ -20,8 +20,8 @@ RANK_LEVEL = 0.001
 
 def diagnose(
     model: options.Model,
-    epsilon: options.Epsilon,
-    delta: options.Delta,
+    epsilon: options.Epsilon = None,
+    delta: options.Delta = None,
     noise: options.Noise = None,
     context: options.Context = None,
     stop: options.Stop = "confidence",
@@ -48,6 +48,7 @@ def diagnose(
     from cicpe.evaluation.diagnose import diagnose as measure
 
     trained = load_model(model, problem, changed_problem)
+    epsilon, delta = trained.promise(epsilon, delta)
     played = tasks_of(trained, problem, option, noise, context)
     tasks = played.problem
     with playing(jobs, backend) as executor:

@@ -1,14 +1,17 @@
 """``cicpe check`` (or ``doctor``): is a family as it has to be, and what does it look like before training?"""
 
 import math
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from cicpe.cli import options
-from cicpe.cli.arguments import number, one_or_two, seed, whole
+from cicpe.cli.arguments import given, number, one_or_two, seed, whole
+from cicpe.cli.check import check_experiment
 from cicpe.cli.output import amount, note, print_json
 from cicpe.cli.tasks import problem_of
+from cicpe.errors import InvalidInput
 
 BAD_INPUT = 2
 
@@ -19,7 +22,11 @@ if TYPE_CHECKING:
 
 def doctor(
     problem: Annotated[
-        str, typer.Argument(metavar="PROBLEM", help="A registered name, module:Class, or path/to/file.py:Class.")
+        str,
+        typer.Argument(
+            metavar="PROBLEM|FILE",
+            help="An experiment file, a template, a registered name, module:Class, or path/to/file.py:Class.",
+        ),
     ],
     dim: Annotated[int | None, typer.Option(parser=whole, metavar="D", help="Number of dimensions.")] = None,
     noise: Annotated[
@@ -30,20 +37,36 @@ def doctor(
         list[float] | None, typer.Option(parser=number, metavar="E | LO HI", help="Epsilon: one value, or a range.")
     ] = None,
     random_seed: Annotated[int, typer.Option("--seed", parser=seed, metavar="N", help="Seeds the simulations.")] = 0,
+    png: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Of an experiment: draw into this file, not at the terminal.")
+    ] = None,
+    seconds: Annotated[
+        float,
+        typer.Option(parser=number, metavar="S", help="Of an experiment: how long simulated campaigns may take."),
+    ] = 10.0,
     as_json: options.Json = False,
 ) -> None:
-    """Check a family, and say what it looks like before anything is trained.
+    """Check a family or an experiment file, and say what it looks like before anything is trained.
 
-    What is wrong with its code (exit 2), what is hidden, what an observation tells, how many queries any agent needs
-    at least, and what could go wrong.
+    Of an experiment file: every fault of it (exit 2), or what was understood, eight experiments that might happen, and
+    how many measurements to expect. Of a problem: what is wrong with its code (exit 2), what is hidden, what an
+    observation tells, how many queries any agent needs at least, and what could go wrong.
 
     \b
     Examples:
+      cicpe check anneal.toml
+      cicpe check anneal.toml --png anneal.png
       cicpe check binary-search --dim 6
       cicpe check examples/dose_finding.py:DoseFinding --epsilon 0.05 0.15
     """
     from cicpe.doctor import diagnose_problem
+    from cicpe.problems.registry import is_experiment
 
+    if is_experiment(problem):
+        for flag, value in given(dim=dim, noise=noise or None, option=option, epsilon=epsilon or None).items():
+            raise InvalidInput(flag, value, "left out: all that an experiment needs is in its file")
+        check_experiment(problem, png, seconds, random_seed, as_json)
+        return
     family, _ = problem_of(problem, option, dim=dim, noise=one_or_two("noise", noise))
     faults = _faults(family)
     if faults and not as_json:

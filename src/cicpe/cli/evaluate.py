@@ -6,9 +6,10 @@ import typer
 
 from cicpe.cli import options
 from cicpe.cli.arguments import whole
-from cicpe.cli.output import amount, interval, plain_table, print_json, print_table
-from cicpe.cli.progress import playing
+from cicpe.cli.output import amount, plain_table, print_json, print_table
+from cicpe.cli.playing import playing
 from cicpe.cli.tasks import PlayedFamily, load_model, tasks_of
+from cicpe.rounding import interval
 
 if TYPE_CHECKING:
     from cicpe.episodes.outcomes import Outcomes
@@ -18,8 +19,8 @@ if TYPE_CHECKING:
 
 def evaluate(
     model: options.Model,
-    epsilon: options.Epsilon,
-    delta: options.Delta,
+    epsilon: options.Epsilon = None,
+    delta: options.Delta = None,
     noise: options.Noise = None,
     context: options.Context = None,
     stop: options.Stop = "confidence",
@@ -45,6 +46,7 @@ def evaluate(
           --option draws=0 --option twins=0 --option 'augment=[]'
     """
     trained = load_model(model, problem, changed_problem)
+    epsilon, delta = trained.promise(epsilon, delta)
     played = tasks_of(trained, problem, option, noise, context)
     with playing(jobs, backend) as executor:
         summary, _ = measured(trained, played, epsilon, delta, stop, episodes, random_seed, executor)

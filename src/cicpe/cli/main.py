@@ -14,6 +14,7 @@ import typer
 from cicpe._version import __version__
 from cicpe.cli.alarm import alarm
 from cicpe.cli.arguments import spread_ranges
+from cicpe.cli.bisect import bisect_app
 from cicpe.cli.certify import certify
 from cicpe.cli.compare import compare
 from cicpe.cli.data import data_app
@@ -21,6 +22,7 @@ from cicpe.cli.demo import demo
 from cicpe.cli.diagnose import diagnose
 from cicpe.cli.doctor import doctor
 from cicpe.cli.evaluate import evaluate
+from cicpe.cli.new import new
 from cicpe.cli.output import note
 from cicpe.cli.problems import problems
 from cicpe.cli.report import report
@@ -63,6 +65,7 @@ def root(
 
 
 app.command()(demo)
+app.command()(new)
 app.command()(problems)
 app.command("check")(doctor)
 app.command("doctor")(doctor)
@@ -80,6 +83,7 @@ app.add_typer(session_app, name="session")
 app.add_typer(store_app, name="store")
 app.command()(serve)
 app.add_typer(zoo_app, name="zoo")
+app.add_typer(bisect_app, name="bisect")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -90,7 +94,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except UnknownProblem as error:
         return _refuse(f"{error}. Type:  {_with_problem(words, error.place)}")
     except CicpeError as error:
-        return _refuse(str(error))
+        for fault in getattr(error, "faults", [error])[:-1]:  # an experiment's: all of them, a line each
+            note(f"error: {fault}")
+        return _refuse(str(getattr(error, "faults", [error])[-1]))
     except typer.TyperException as error:
         return _refuse_usage(error.format_message())
     except OSError as error:

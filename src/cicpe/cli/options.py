@@ -17,8 +17,14 @@ Model = Annotated[
     str,
     typer.Argument(metavar="MODEL", help="A model's folder, or its name in the zoo.", autocompletion=complete_model),
 ]
-Epsilon = Annotated[float, typer.Option(parser=number, metavar="E", help="How far off an answer may be.")]
-Delta = Annotated[float, typer.Option(parser=number, metavar="D", help="How often it may be farther off.")]
+Epsilon = Annotated[
+    float | None,
+    typer.Option(parser=number, metavar="E", help="How far off an answer may be; what an experiment file says."),
+]
+Delta = Annotated[
+    float | None,
+    typer.Option(parser=number, metavar="D", help="How often it may be farther off; what an experiment file says."),
+]
 Noise = Annotated[
     float | None,
     typer.Option(parser=number, metavar="S", help="One noise level; the trained range, if left out."),

@@ -2,7 +2,6 @@
 
 import json
 import sys
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -37,12 +36,6 @@ def plain_table(title: str | None = None) -> "Table":
     from rich.table import Table
 
     return Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
-
-
-def interval(bounds: Sequence[float], digits: int) -> str:
-    """An interval in words."""
-    low, high = bounds
-    return f"{low:.{digits}f} to {high:.{digits}f}"
 
 
 def amount(count: int, noun: str) -> str:

@@ -8,7 +8,7 @@ import typer
 from cicpe.cli import options
 from cicpe.cli.arguments import number, seed, whole
 from cicpe.cli.output import print_json, say
-from cicpe.cli.progress import playing
+from cicpe.cli.playing import playing
 from cicpe.cli.tasks import load_model, tasks_of
 from cicpe.errors import InvalidInput
 

@@ -6,9 +6,10 @@ import typer
 
 from cicpe.cli import options
 from cicpe.cli.arguments import whole
-from cicpe.cli.output import amount, interval, plain_table, print_json, print_table, say
-from cicpe.cli.progress import playing
+from cicpe.cli.output import amount, plain_table, print_json, print_table, say
+from cicpe.cli.playing import playing
 from cicpe.cli.tasks import load_model, tasks_of
+from cicpe.rounding import interval
 
 if TYPE_CHECKING:
     from cicpe.evaluation.robustness import Robustness, RobustnessCell
@@ -16,8 +17,8 @@ if TYPE_CHECKING:
 
 def robustness(
     model: options.Model,
-    epsilon: options.Epsilon,
-    delta: options.Delta,
+    epsilon: options.Epsilon = None,
+    delta: options.Delta = None,
     noise: options.Noise = None,
     context: options.Context = None,
     stop: options.Stop = "confidence",
@@ -48,6 +49,7 @@ def robustness(
     from cicpe.evaluation.robustness import robustness as measure
 
     trained = load_model(model, problem, changed_problem)
+    epsilon, delta = trained.promise(epsilon, delta)
     played = tasks_of(trained, problem, option, noise, context)
     tasks = played.problem
     agent = trained.agent(epsilon, delta, stop)

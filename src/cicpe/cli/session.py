@@ -12,7 +12,7 @@ from cicpe.cli import options
 from cicpe.cli.arguments import given, number, seed, whole
 from cicpe.cli.output import note, print_json
 from cicpe.cli.recent_campaigns import RecentCampaigns
-from cicpe.cli.session_view import point, show_campaigns, show_log, show_next, show_status
+from cicpe.cli.session_view import show_campaigns, show_log, show_next, show_status
 from cicpe.cli.tasks import load_model
 from cicpe.errors import InvalidInput
 
@@ -129,8 +129,21 @@ def _commands(place: str | None) -> Iterator[SessionCommands]:
 @session_app.command()
 def new(
     model: options.Model,
-    epsilon: Annotated[float, typer.Option(parser=number, metavar="E", help="How far off the answer may be.")],
-    delta: Annotated[float, typer.Option(parser=number, metavar="D", help="How often it may be farther off.")],
+    epsilon: Annotated[
+        float | None,
+        typer.Option(
+            parser=number, metavar="E", help="How far off the answer may be. Default: as the experiment file says."
+        ),
+    ] = None,
+    delta: Annotated[
+        float | None,
+        typer.Option(
+            parser=number, metavar="D", help="How often it may be farther off. Default: as the experiment file says."
+        ),
+    ] = None,
+    sure: Annotated[
+        float | None, typer.Option(parser=number, metavar="P", help="How sure the answer has to be: 1 - D.")
+    ] = None,
     name: Annotated[str | None, typer.Option(metavar="NAME", help="Default: the model's, with a number.")] = None,
     noise: Annotated[float | None, typer.Option(parser=number, metavar="S", help="The noise level, if known.")] = None,
     context: Annotated[
@@ -153,7 +166,10 @@ def new(
     """Begin a campaign and show its first query."""
     from cicpe.sessions.campaign import Campaign
 
+    if sure is not None and delta is not None:
+        raise InvalidInput("sure", sure, "left out with --delta: the one is 1 minus the other")
     trained = load_model(model, problem, changed_problem)
+    epsilon, delta = trained.promise(epsilon, delta if sure is None else round(1 - sure, 9))
     reference = _reference(model)
     named = _context(context or []) | given(noise=noise)
     known = trained.full_context(named)
@@ -169,9 +185,10 @@ def new(
             delta=delta,
             seed=random_seed,
             stop=stop,
-            verify=verify,
             context=known,
         )
+        if verify:
+            campaign.ask_to_verify(verify)
         _show(commands, campaign.record, campaign.session.status(), as_json)
 
 
@@ -232,6 +249,10 @@ def tell(
     campaign: Name = None,
     step: StepOption = None,
     query: QueryOption = None,
+    at: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME=VALUE", help="A setting that was really set to something else; may be repeated."),
+    ] = None,
     yes: Yes = False,
     key: Key = None,
     version: Version = None,
@@ -246,16 +267,23 @@ def tell(
     \b
     Examples:
       cicpe session tell 0.76                      for the query that you saw last
-      cicpe session tell yes                       where the answer is yes or no
       cicpe session tell 3: 0.76                   for query 3; also -s 3
       cicpe session tell 0.76 --query 0.25,-0.5    for the query at (0.25, -0.5)
+      cicpe session tell yes                       where the measurement is yes or no; 7/20 where it is a count
+      cicpe session tell 312 --at temperature=850  where the furnace went to 850 instead of 845
     """
     before, rest = _leading_step(values)
     if step is not None and before is not None and step != before:
         raise InvalidInput("step", step, f"the same as before the colon, {before}")
-    observation = _observed(rest)
     about = OpenQuery(version, before if step is None else step, None if query is None else _numbers("query", [query]))
-    _change(place, campaign, about, as_json, lambda one, which: one.tell(observation, confirm=yes, key=key, **which))
+    really = _context(at or [], "at")
+    _change(
+        place,
+        campaign,
+        about,
+        as_json,
+        lambda one, which: one.tell(_observation(one, rest), at=really, confirm=yes, key=key, **which),
+    )
 
 
 @session_app.command(context_settings=VALUES)
@@ -269,8 +297,13 @@ def correct(
     as_json: options.Json = False,
 ) -> None:
     """Replace the value of an earlier step. The log keeps both; everything after is computed anew."""
-    observation = _observed(values)
-    _change(place, campaign, None, as_json, lambda one, _: one.correct(step, observation, confirm=yes, key=key))
+    _change(
+        place,
+        campaign,
+        None,
+        as_json,
+        lambda one, _: one.correct(step, _observation(one, values), confirm=yes, key=key),
+    )
 
 
 @session_app.command()
@@ -328,17 +361,36 @@ def skip(
 
 @session_app.command(context_settings=VALUES)
 def attach(
-    query: Annotated[str, typer.Argument(metavar="QUERY", help="Where it was measured: numbers with commas between.")],
-    value: Annotated[str, typer.Argument(metavar="VALUE", help="What was measured: numbers with commas between.")],
+    query: Annotated[
+        str,
+        typer.Argument(
+            metavar="QUERY|FILE.csv",
+            help="Where it was measured: numbers, or NAME=VALUE, with commas between; or a table of measurements.",
+        ),
+    ],
+    value: Annotated[
+        str | None, typer.Argument(metavar="VALUE", help="What was measured: numbers with commas between.")
+    ] = None,
     campaign: Name = None,
     yes: Yes = False,
     key: Key = None,
     place: Place = None,
     as_json: options.Json = False,
 ) -> None:
-    """Record a measurement made elsewhere: attach 0.1,0.2 1.5"""
-    where, observation = _numbers("query", [query]), _observed([value])
-    _change(place, campaign, None, as_json, lambda one, _: one.attach(where, observation, confirm=yes, key=key))
+    """Record measurements made elsewhere: one, or all of a table with a column per setting and one for the value.
+
+    \b
+    Examples:
+      cicpe session attach 0.1,0.2 1.5
+      cicpe session attach temperature=850,time=60 318
+      cicpe session attach last-year.csv
+    """
+    if value is None:
+        if not query.endswith(".csv"):
+            raise InvalidInput("value", None, "given: attach QUERY VALUE, or attach FILE.csv")
+        _change(place, campaign, None, as_json, lambda one, _: _attach_table(one, Path(query), yes))
+        return
+    _change(place, campaign, None, as_json, lambda one, _: _attach_one(one, query, value, yes, key))
 
 
 @session_app.command()
@@ -369,27 +421,40 @@ def show_events(
     """Print everything that happened, corrections and undone entries included."""
     with _commands(place) as commands:
         record = commands.record(campaign)
-        events = commands.store.events(record.id)
+        events, seen = commands.store.events(record.id), commands.recent.seen(record.id)
     if as_json:
         entries = [one.model_dump(mode="json") for one in events]
         print_json({"campaign": record.name, "id": record.id, "events": entries})
         return
     print(f"{record.name} ({record.id[:8]})")
-    show_log(events)
+    show_log(events, None if seen is None else seen.units)
 
 
 @session_app.command()
 def export(
     campaign: Name = None,
-    out: Annotated[Path | None, typer.Option(metavar="FILE", help="Where to. Default: standard output.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Where to; FILE.csv for a table. Default: standard output.")
+    ] = None,
     place: Place = None,
     as_json: options.Json = False,
 ) -> None:
-    """Write one JSON document with everything: the model's hash, the settings, the log, and what follows from it."""
-    from cicpe.files import write_json
+    """Write one JSON document with everything: the model's hash, the settings, the log, and what follows from it.
+
+    With --out FILE.csv write the measurements as a table, which `cicpe session attach FILE.csv` reads again.
+    """
+    from cicpe.files import write_atomic, write_json
+    from cicpe.sessions.tables import table_of
 
     with _commands(place) as commands:
-        document = commands.open(commands.record(campaign)).export()
+        live = commands.open(commands.record(campaign))
+        document = live.export()
+    if out is not None and out.suffix == ".csv":
+        write_atomic(out, table_of(live.session).encode())
+        print_json({"campaign": live.record.name, "file": str(out)}) if as_json else print(
+            f"The measurements of {live.record.name} are in {out}."
+        )
+        return
     if out is None:
         print_json(document)
         return
@@ -439,7 +504,7 @@ def _nothing_seen(campaign: "Campaign") -> InvalidInput:
     now, name = campaign.session.status(), campaign.record.name
     if now.query is None:
         return InvalidInput("version", None, f"the version that you saw: look with  cicpe session ask -c {name}")
-    is_open = f"query {now.step} of {name} is open, at {point(now.query)}"
+    is_open = f"query {now.step} of {name} is open, at {now.units.query_words(now.query)}"
     how = f"look with  cicpe session ask,  or name it: --step {now.step} (for undo: --version {now.version})"
     return InvalidInput("step", None, f"the query that this is about, which you have not seen here. {is_open}; {how}")
 
@@ -470,8 +535,9 @@ def _say_what_happened(campaign: "Campaign", before: int) -> None:
     if len(log) == before:
         note(f"{campaign.record.name}: recorded before under this key; nothing was added")
     for event in log[before:]:
-        undone = f": {in_words(log[event.position])}" if isinstance(event, Undone) else ""
-        note(f"{campaign.record.name}: {in_words(event)}{undone}")
+        units = campaign.session.units
+        undone = f": {in_words(log[event.position], units)}" if isinstance(event, Undone) else ""
+        note(f"{campaign.record.name}: {in_words(event, units)}{undone}")
 
 
 def _show(commands: SessionCommands, record: "CampaignRecord", status: "Status", as_json: bool) -> None:
@@ -523,14 +589,31 @@ def _reference(model: str) -> str:
     return model if model in zoo.names() else str(model_folder(model).resolve())
 
 
-def _context(pairs: Sequence[str]) -> dict[str, Any]:
+def _context(pairs: Sequence[str], field: str = "context") -> dict[str, Any]:
     values: dict[str, Any] = {}
     for pair in pairs:
         name, equals, value = pair.partition("=")
         if not equals:
-            raise InvalidInput("context", pair, "NAME=VALUE")
-        values[name] = number(value)
+            raise InvalidInput(field, pair, "NAME=VALUE")
+        values[name.strip()] = number(value)
     return values
+
+
+def _observation(campaign: "Campaign", words: Sequence[str]) -> list[float | str] | str:
+    """What was measured, as the campaign's units want it: text that they read, or numbers and words."""
+    return " ".join(words).strip() if campaign.session.units.readout is not None else _observed(words)
+
+
+def _attach_one(campaign: "Campaign", query: str, value: str, confirm: bool, key: str | None) -> None:
+    where = _context(re.split(r"\s*[,;]\s*", query), "query") if "=" in query else _numbers("query", [query])
+    campaign.attach(where, _observation(campaign, [value]), confirm=confirm, key=key)
+
+
+def _attach_table(campaign: "Campaign", file: Path, confirm: bool) -> None:
+    from cicpe.sessions.tables import read_table
+
+    count = campaign.attach_all(read_table(file, campaign.session), confirm=confirm)
+    note(f"{campaign.record.name}: attached {count} measurements of {file}")
 
 
 def _free_name(store: "Store", model: str) -> str:

@@ -4,10 +4,13 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from cicpe.cli.output import amount, plain_table, print_table
+from cicpe.rounding import interval, rounded
+from cicpe.units import with_unit
 
 if TYPE_CHECKING:
     from cicpe.sessions.status import Status, StatusStep
     from cicpe.sessions.stores import CampaignRecord, StoredEvent
+    from cicpe.units import Units
 
 WIDTH = 41
 """Characters of a bar."""
@@ -24,13 +27,13 @@ def show_next(record: "CampaignRecord", status: "Status") -> None:
     """What to do now: the open query, or the answer."""
     if status.query is not None:
         print(f"{record.name}: query {status.step}   (confidence {status.confidence:.3f}{_remaining(status)})")
-        print(f"  measure at  {point(status.query)}")
+        print(f"  measure at  {status.units.query_words(status.query)}")
         if status.in_prior in ("doubtful", "no") or status.verifying:
             print(f"  {status.reason.words}")
         return
     ended = "ended at its horizon" if status.truncated else "has stopped"
     print(f"{record.name} {ended} after {amount(status.step, 'step')}.")
-    print(f"  answer      {point(status.recommendation)}")
+    print(f"  answer      {status.units.answer_with_region(status.recommendation, status.credible_region)}")
     print(f"  {status.reason.words}")
 
 
@@ -40,14 +43,20 @@ def show_status(
     """The whole campaign: how sure it is, the posterior, and the last steps."""
     context = "".join(f", {name} {value:g}" for name, value in record.context.items())
     goal = f"epsilon {record.epsilon:g}, delta {record.delta:g}{context}"
-    print(f"{record.name} ({record.id[:8]}): {record.model}, {goal}")
+    if status.units.answers:
+        goal = f"within {status.units.tolerance_words(record.epsilon)}, {1 - record.delta:g} sure{context}"
+    print(f"{record.name} ({record.id[:8]}): {status.units.title or record.model}, {goal}")
     print(f"{status.reason.code}: {status.reason.words}\n")
-    print(f"confidence  {gauge(status.confidence, target)}  {status.confidence:.3f}, {target:g} asked for")
+    stops = target if status.stops_at is None else status.stops_at
+    asked = f"{target:g} asked for"
+    if f"{stops:.2f}" != f"{target:.2f}":
+        asked = f"stops at {stops:.3f}, {asked}"
+    print(f"confidence  {gauge(status.confidence, stops)}  {status.confidence:.3f}; {asked}")
     if status.query is not None:
-        print(f"query {status.step:<4}  {point(status.query)}{_remaining(status)}")
+        print(f"query {status.step:<4}  {status.units.query_words(status.query)}{_remaining(status)}")
     print()
     show_posterior(status, limits)
-    show_history(status.history)
+    show_history(status.history, status.units)
 
 
 def gauge(value: float, target: float) -> str:
@@ -73,17 +82,23 @@ def strip(low: float, middle: float, high: float, limits: Sequence[float]) -> st
 def show_posterior(status: "Status", limits: Sequence[Sequence[float]] | None) -> None:
     """Every coordinate of the answer with its credible interval."""
     table = plain_table()
-    for heading in ("", "answer", "credible interval", "", "", ""):
+    for heading in ("", "answer", f"{100 * (1 - status.delta):.4g} % credible interval", "", "", ""):
         table.add_column(heading, no_wrap=True, justify="right" if heading == "answer" else "left")
     region = status.credible_region
     edges = limits or [(min(low for low, _ in region), max(high for _, high in region))] * len(region)
-    for i, (middle, (low, high), ends) in enumerate(zip(status.recommendation, region, edges, strict=True)):
-        interval, drawn = f"{low:.4g} to {high:.4g}", strip(low, middle, high, ends)
-        table.add_row(f"x{i + 1}", f"{middle:.4g}", interval, f"{ends[0]:g}", drawn, f"{ends[1]:g}")
+    for i, (middle, (low, high), decimals, ends) in enumerate(
+        zip(status.recommendation, region, status.decimals, edges, strict=True)
+    ):
+        drawn, figures = strip(low, middle, high, ends), (rounded(middle, decimals), interval((low, high), decimals))
+        name = f"x{i + 1}"
+        if status.units.answers:
+            one = status.units.answers[i]
+            name, figures = one.name, (with_unit(figures[0], one.unit), with_unit(figures[1], one.unit))
+        table.add_row(name, *figures, f"{ends[0]:g}", drawn, f"{ends[1]:g}")
     print_table(table)
 
 
-def show_history(history: "Sequence[StatusStep]") -> None:
+def show_history(history: "Sequence[StatusStep]", units: "Units") -> None:
     """The last steps."""
     if not history:
         return
@@ -93,12 +108,13 @@ def show_history(history: "Sequence[StatusStep]") -> None:
     for number, step in list(enumerate(history, start=1))[-TAIL:]:
         notes = ["attached"] if step.source == "attached" else []
         if step.first_observation is not None:
-            notes.append(f"corrected, was {point(step.first_observation)}")
-        table.add_row(str(number), point(step.query), point(step.observation), ", ".join(notes))
+            notes.append(f"corrected, was {units.observation_words(step.first_observation)}")
+        words = units.query_words(step.query), units.observation_words(step.observation)
+        table.add_row(str(number), *words, ", ".join(notes))
     print_table(table)
 
 
-def show_log(log: "Sequence[StoredEvent]") -> None:
+def show_log(log: "Sequence[StoredEvent]", units: "Units | None" = None) -> None:
     """Every event, with those that no longer count marked."""
     from cicpe.sessions.events import Undone, in_force, in_words
 
@@ -109,7 +125,7 @@ def show_log(log: "Sequence[StoredEvent]") -> None:
     for stored in log:
         gone = stored.position not in counts and not isinstance(stored.event, Undone)
         when, note = stored.at[:19].replace("T", " "), "undone" if gone else ""
-        table.add_row(str(stored.position), when, in_words(stored.event), note, stored.key or "")
+        table.add_row(str(stored.position), when, in_words(stored.event, units), note, stored.key or "")
     print_table(table)
 
 

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from cicpe.cli import options
-from cicpe.cli.output import amount, interval, note, plain_table, print_json, print_table, say
+from cicpe.cli.output import amount, note, plain_table, print_json, print_table, say
+from cicpe.rounding import interval
 
 if TYPE_CHECKING:
     from rich.table import Table

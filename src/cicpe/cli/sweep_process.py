@@ -29,8 +29,10 @@ class Study(NamedTuple):
     """What all runs of a sweep have in common."""
 
     problem: str
+    problem_file: str
+    """The file in its name, where it is a user's own; empty otherwise."""
     problem_files: Files
-    """The program of the problem, where that is a user's own file; it travels with the run."""
+    """That file and the neighbours that it imports, where the run travels: they travel with it."""
     tasks: dict[str, Any]
     episodes: int
     travels: bool
@@ -75,7 +77,7 @@ def do_run(study: Study, request: RunRequest) -> RunResult:
         asked = {
             "train": [*request.words[:1], problem, *request.words[2:], "--out", str(folder), "--resume"],
             "folder": str(folder),
-            "problem": problem if study.problem_files else None,
+            "problem": problem if study.problem_files and ":" in problem else None,
             "cells": list(request.cells),
             "tasks": study.tasks,
             "episodes": study.episodes,
@@ -92,9 +94,9 @@ def _workplace(study: Study, request: RunRequest) -> Iterator[tuple[Path, str]]:
     with TemporaryDirectory() if study.travels else nullcontext(request.folder) as place:
         folder, problem = Path(place), study.problem
         if study.travels:
-            file, _, name = study.problem.rpartition(":")
             if study.problem_files:
-                problem = f"{folder / 'problem' / Path(file).name}:{name}"
+                there = folder / "problem" / Path(study.problem_file).name
+                problem = study.problem.replace(study.problem_file, str(there), 1)
                 write_files(folder / "problem", study.problem_files)
             folder = folder / "run"
             write_files(folder, request.files)

@@ -97,9 +97,10 @@ def tasks_of(
     for name, value in known.items():
         _said_once(name, value, changed)
     played = PlayedFamily(problem, about.problem_options | changed, changed, known)
-    misfit = model.misfit(problem) if place is not None or changed else None
+    misfit = model.misfit(problem)
     if misfit is not None:
-        raise InvalidInput(*(("option", played.said) if place is None else ("problem", place)), misfit)
+        named = ("option", played.said) if changed else ("problem", place or about.problem)
+        raise InvalidInput(*named, misfit)
     if changed:
         model.check_contexts(TaskBatch.draw(problem, DRAWN, stream(0, "context")).context)
     return played._replace(problem=model.tasks(known, problem))

@@ -1,5 +1,6 @@
 """``cicpe train``: meta-train an agent on a family of tasks."""
 
+import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -9,7 +10,7 @@ from cicpe.cli import options
 from cicpe.cli.arguments import given, number, one_or_two, seed, threads, whole
 from cicpe.cli.output import amount, note, print_json
 from cicpe.cli.tasks import problem_of, read_settings, remember_problem
-from cicpe.errors import InvalidInput
+from cicpe.errors import InvalidInput, UnservedWarning
 
 if TYPE_CHECKING:
     from cicpe.model import Model
@@ -21,7 +22,11 @@ NOT_RELIABLE = 1
 
 def train(
     problem: Annotated[
-        str, typer.Argument(metavar="PROBLEM", help="A registered name, module:Class, or path/to/file.py:Class.")
+        str,
+        typer.Argument(
+            metavar="PROBLEM",
+            help="An experiment file, a template, a registered name, module:Class, or path/to/file.py:Class.",
+        ),
     ],
     out: Annotated[Path, typer.Option(metavar="DIR", help="Folder for the model, its checkpoint and its log.")],
     dim: Annotated[int | None, typer.Option(parser=whole, metavar="D", help="Number of dimensions.")] = None,
@@ -93,6 +98,7 @@ def train(
 
     \b
     Examples:
+      cicpe train anneal.toml --out anneal --minutes 5
       cicpe train binary-search --dim 6 --noise 0.025 0.1 --minutes 2 --out runs/mine
       cicpe train examples/dose_finding.py:DoseFinding --epsilon 0.05 0.15 --out runs/dose
       cicpe train geochem --option split=2 --option 'augment=["flips"]' --out runs/copper
@@ -101,8 +107,8 @@ def train(
     import torch
 
     import cicpe
-    from cicpe.cli.progress import followed
     from cicpe.parallel import Executor
+    from cicpe.progress import followed
 
     if minutes is not None and updates is not None:
         raise InvalidInput("updates", updates, "left out with --minutes: a run ends after one or after the other")
@@ -112,7 +118,8 @@ def train(
     _check_folder(out, resume, overwrite)
     torch.set_num_threads(thread_count)
     try:
-        with followed() as callback:
+        with followed(True) as callback, warnings.catch_warnings():
+            warnings.simplefilter("ignore", UnservedWarning)  # what it cannot is in the report below
             model = cicpe.train(
                 family,
                 minutes=minutes,
@@ -138,7 +145,7 @@ def train(
         print_json(_summary(model, out))
     else:
         _report(model, out)
-    return NOT_RELIABLE if what_it_can(model)[1] is None else 0
+    return NOT_RELIABLE if model.best_offer(model.description.units.delta or DELTA)[1] is None else 0
 
 
 def _pair(name: str, values: list[float] | None) -> tuple[float, float] | None:
@@ -195,7 +202,7 @@ def _summary(model: "Model", out: Path) -> dict[str, Any]:
         "updates": about.updates,
         "horizon": about.horizon,
         "sha256": model.sha256,
-        "reliable": what_it_can(model)[1] is not None,
+        "reliable": model.best_offer(model.description.units.delta or DELTA)[1] is not None,
         "calibrated": _calibrated(model),
     }
 
@@ -203,7 +210,7 @@ def _summary(model: "Model", out: Path) -> dict[str, Any]:
 def _calibrated(model: "Model") -> list[dict[str, Any]]:
     """The confidence rule's thresholds at ``DELTA``; null where the model was not reliable enough."""
     calibration = model.calibration
-    column = calibration.deltas.index(DELTA)
+    column = calibration.deltas.index(DELTA)  # the usual one, which every calibration has
     names = model.description.context_names
     rows = []
     for point, by_epsilon in zip(calibration.grid.points, calibration.rules["confidence"], strict=True):
@@ -219,23 +226,14 @@ def _report(model: "Model", out: Path) -> None:
     about = model.description
     took = f"{about.minutes:.1f} minutes, {amount(about.updates, 'update')}"
     print(f"The model is in {out} ({took}; an episode takes at most {amount(about.horizon, 'query')}).")
-    epsilon, delta = what_it_can(model)
+    wanted = about.units.delta or DELTA
+    epsilon, delta = model.best_offer(wanted)
     if delta is None:
         print("It is not reliable at any (epsilon, delta) yet. Train longer: --overwrite with more --minutes.")
         return
-    if delta > DELTA:
-        print(f"It is not reliable at delta {DELTA:g} yet; the best that it can is below. More --minutes may help.")
-    print(f"Next:  cicpe evaluate {out} --epsilon {epsilon:g} --delta {delta:g}")
-
-
-def what_it_can(model: "Model") -> tuple[float, float | None]:
-    """The smallest supported delta from ``DELTA`` up, with the smallest epsilon, or else the largest."""
-    calibration = model.calibration
-    for delta in (value for value in calibration.deltas if value >= DELTA):
-        for epsilon in (calibration.epsilons[0], calibration.epsilons[-1]):
-            try:
-                calibration.threshold("confidence", epsilon, delta)
-            except InvalidInput:
-                continue
-            return epsilon, delta
-    return calibration.epsilons[-1], None
+    if delta > wanted:
+        print(f"It is not reliable at delta {wanted:g} yet; the best that it can is below. More --minutes may help.")
+    if about.units.answers:
+        print(f"Next:  cicpe session new {out}" + (f" --sure {1 - delta:g}" if delta > wanted else ""))
+    else:
+        print(f"Next:  cicpe evaluate {out} --epsilon {epsilon:g} --delta {delta:g}")

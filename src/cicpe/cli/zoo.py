@@ -11,6 +11,8 @@ from cicpe.cli import options
 from cicpe.cli.arguments import whole
 from cicpe.cli.output import note, plain_table, print_json, print_table
 from cicpe.errors import InvalidInput, ModelError, meant
+from cicpe.files import read_file
+from cicpe.sessions.texts import shown_page
 
 zoo_app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Trained models that ship with the library.")
 
@@ -19,14 +21,21 @@ zoo_app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Trained
 def list_models(
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object on standard output.")] = False,
 ) -> None:
-    """List the models of the zoo. Each name can be given wherever a MODEL is asked for."""
+    """List the models of the zoo. Each name can be given wherever a MODEL is asked for.
+
+    Ready-made kinds of experiment come first, with what each is for; the families of the paper follow.
+    """
     rows = [_summary(name, zoo.folder(name)) for name in zoo.names()]
+    rows.sort(key=lambda row: row["title"] == "")  # stable: each part stays in the order of its names
     if as_json:
         print_json({"models": rows})
         return
     if not rows:
         print("The zoo is empty. Train a model of your own: cicpe train binary-search --out runs/mine --minutes 2")
         return
+    if rows[0]["title"]:
+        _show_ready_made([row for row in rows if row["title"]])
+    rows = [row for row in rows if not row["title"]]
     table = plain_table()
     for heading in ("name", "problem", "epsilon", "at most", "actor", "trained"):
         table.add_column(heading)
@@ -34,6 +43,16 @@ def list_models(
         low, high = row["epsilon"]
         epsilon, limit = f"{low:g} to {high:g}", f"{row['horizon']} queries"
         table.add_row(row["name"], row["problem"], epsilon, limit, row["actor"], f"{row['minutes']:.1f} min")
+    print_table(table)
+
+
+def _show_ready_made(rows: list[dict[str, Any]]) -> None:
+    """Kinds of experiment, each with what it is for."""
+    table = plain_table()
+    for heading in ("ready-made", "for", "within", "at most"):
+        table.add_column(heading)
+    for row in rows:
+        table.add_row(row["name"], row["title"], row["within"], f"{row['horizon']} measurements")
     print_table(table)
 
 
@@ -55,9 +74,39 @@ def show_model(
 
 def _card(folder: Path) -> str:
     try:
-        return (folder / "card.md").read_text(encoding="utf-8")
+        return shown_page(read_file(folder / "card.md").decode(errors="replace"))
     except FileNotFoundError:
         raise ModelError(f"{folder} holds no card.md: it is not a saved model") from None
+
+
+@zoo_app.command("use")
+def use_model(
+    name: Annotated[
+        str,
+        typer.Argument(metavar="MODEL", help="A ready-made kind, or a folder.", autocompletion=options.complete_model),
+    ],
+    experiment: Annotated[Path, typer.Argument(metavar="FILE", help="Your experiment file.")],
+    out: Annotated[Path, typer.Option(metavar="DIR", help="Folder for your model.")],
+    as_json: options.Json = False,
+) -> None:
+    """Take a ready-made model for your own experiment of the same shape, without training.
+
+    Ranges, units, names and steps may be your own; what is asked has to be, as a share of the ranges, what the model
+    was trained for. `cicpe new --template NAME` begins with a file that is.
+
+    \b
+    Example:
+      cicpe zoo use psychometric-2afc mine.toml --out mine
+    """
+    import cicpe
+
+    if out.exists():
+        raise InvalidInput("out", str(out), "a new folder")
+    cicpe.adapt(cicpe.load(name), str(experiment)).save(out)
+    if as_json:
+        print_json({"out": str(out), "model": name, "experiment": str(experiment)})
+    else:
+        print(f"The model is in {out}. Next:  cicpe session new {out}")
 
 
 @zoo_app.command("verify")
@@ -119,12 +168,17 @@ def _folder(name: str) -> Path:
 
 def _summary(name: str, folder: Path) -> dict[str, Any]:
     """What a model says of itself, read without its weights."""
+    from cicpe.units import Units
+
     path = folder / "config.json"
     try:
-        config = json.loads(path.read_text(encoding="utf-8"))
+        config = json.loads(read_file(path))
         training = config["training"]
+        units = Units.model_validate(config.get("units", {}))
         return {
             "name": name,
+            "title": units.title,
+            "within": "" if units.epsilon is None else units.tolerance_words(units.epsilon),
             "problem": config["problem"],
             "options": config["problem_options"],
             "epsilon": training["epsilon"],
@@ -135,5 +189,5 @@ def _summary(name: str, folder: Path) -> dict[str, Any]:
         }
     except FileNotFoundError:
         raise ModelError(f"{path} does not exist: {folder} is not a saved model") from None
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise ModelError(f"{path} is damaged: {type(error).__name__}: {error}") from None

@@ -11,6 +11,7 @@ from cicpe.certification.certify import calibration_sha256
 from cicpe.data.places import DataError
 from cicpe.errors import CicpeError, ModelError
 from cicpe.evaluation.evaluate import evaluate_agent
+from cicpe.files import read_file
 from cicpe.model import Model
 from cicpe.model.folder import CALIBRATION, WEIGHTS
 
@@ -86,7 +87,7 @@ def _check_hashes(model: Model, folder: Path) -> None:
             raise ModelError(f"config.json lists no SHA-256 of {file}")
     if listed[WEIGHTS] != model.sha256:
         raise ModelError(f"{WEIGHTS} read and written again has another SHA-256")
-    for said in re.findall(r"\b[0-9a-f]{64}\b", (folder / "card.md").read_text(encoding="utf-8")):
+    for said in re.findall(r"\b[0-9a-f]{64}\b", read_file(folder / "card.md").decode(errors="replace")):
         if said not in (model.fingerprint, *listed.values()):
             raise ModelError(f"card.md names the SHA-256 {said[:12]}..., which is none of this model's")
     for certificate in read_ledger(folder / LEDGER):

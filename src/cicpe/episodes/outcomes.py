@@ -10,6 +10,7 @@ from torch import Generator, Tensor
 
 from cicpe.agents.base import Agent
 from cicpe.episodes.play import Tasks, play
+from cicpe.errors import ModelError
 from cicpe.problems import TaskBatch
 
 
@@ -65,6 +66,8 @@ def play_to_the_end(agent: Agent, batch: TaskBatch, answers: Tasks, rng: Generat
         if surprise is not None:
             p_value = torch.ones(n) if p_value is None else p_value
             p_value[done] = surprise[ends]
+    if not bool(recommendation.isfinite().all() and confidence.isfinite().all()):
+        raise ModelError("an answer of the agent is not a number: its weights are damaged, or overflow")
     loss = batch.loss(recommendation)
     seconds = time.perf_counter() - began
     return Outcomes(queries, loss, confidence, stopped, batch.context, recommendation, seconds, p_value)

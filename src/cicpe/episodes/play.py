@@ -9,6 +9,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Generator, Tensor
 
 from cicpe import trees
+from cicpe.errors import ModelError
 from cicpe.plates import AnswersQueries, observe_plate
 
 
@@ -114,6 +115,8 @@ def play(
     time = 0
     while True:
         proposal = player.propose(state, rng)
+        if not bool(proposal.query.isfinite().all()):
+            raise ModelError(f"query {time + 1} of the agent is not a number: its weights are damaged, or overflow")
         after = time + proposal.query.shape[1]
         over = ends(rows, proposal) if after <= last else torch.ones(len(rows), dtype=torch.bool)
         n_over = int(over.sum())

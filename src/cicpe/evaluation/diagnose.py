@@ -30,7 +30,7 @@ DRAWS = RANKS * 8 - 1
 
 
 class RankTest(NamedTuple):
-    """Simulation-based calibration: one chi-square test a coordinate of the answer."""
+    """Simulation-based calibration: one chi-square test per coordinate of the answer."""
 
     p_value: float
     """The smallest of them, times their number."""

@@ -2,18 +2,24 @@
 
 import time
 from functools import partial
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from torch import Tensor
 
 from cicpe.agents.base import Agent
+from cicpe.display import as_table, in_a_line
 from cicpe.episodes.blocks import EpisodeBlock, blocks
 from cicpe.episodes.outcomes import Outcomes, join_outcomes, run_episodes
 from cicpe.errors import InvalidInput
+from cicpe.frames import to_frame
 from cicpe.parallel import HERE, Executor
 from cicpe.problems import Problem, TaskBatch
+from cicpe.rounding import interval
 from cicpe.statistics import clopper_pearson
 from cicpe.streams import block_stream, seed_for
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
 
 
 class Evaluation(NamedTuple):
@@ -32,6 +38,35 @@ class Evaluation(NamedTuple):
     seconds: float
     """Wall-clock, whoever played."""
     outcomes: Outcomes
+
+    def __repr__(self) -> str:
+        return in_a_line("Evaluation", self._facts())
+
+    def _repr_html_(self) -> str:
+        return as_table("Evaluation", self._facts())
+
+    def _facts(self) -> dict[str, str]:
+        """The figures, in words."""
+        return {
+            "accuracy": f"{self.accuracy:.3f} ({interval(self.accuracy_ci, 3)})",
+            "queries": f"{self.mean_queries:.2f} ({interval(self.mean_queries_ci, 2)})",
+            "confidence": f"{self.confidence:.3f}",
+            "truncated": f"{self.truncated:.1%}",
+            "tasks": f"{self.episodes:,}",
+        }
+
+    def to_frame(self) -> "DataFrame":
+        """How every episode ended.
+
+        Returns:
+            A pandas data frame with a row per task: queries, loss, confidence, whether it stopped by choice, and the
+            recommendation (``x1``, ``x2`` ...).
+        """
+        ends = self.outcomes
+        names = ("queries", "loss", "confidence", "stopped")
+        columns = {name: getattr(ends, name).tolist() for name in names}
+        columns |= {f"x{i + 1}": column.tolist() for i, column in enumerate(ends.recommendation.T)}
+        return to_frame([dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)])
 
 
 def evaluate_agent(

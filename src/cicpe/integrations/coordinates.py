@@ -12,6 +12,7 @@ import torch
 from optuna.distributions import BaseDistribution, FloatDistribution, IntDistribution
 
 from cicpe.spaces import Space
+from cicpe.units import Units
 
 Ranges = Mapping[str, BaseDistribution]
 """Parameters by name, in the order of the model's coordinates."""
@@ -25,6 +26,16 @@ def is_numeric(distribution: BaseDistribution) -> bool:
 def fits(ranges: Ranges, dim: int) -> bool:
     """Whether every parameter is a range of numbers, and there are as many as coordinates."""
     return len(ranges) == dim and all(map(is_numeric, ranges.values()))
+
+
+def ranges_of(units: Units) -> dict[str, BaseDistribution] | None:
+    """The settings of an experiment as parameters; None where a model has no units."""
+    if not units.settings:
+        return None
+    return {
+        one.name: FloatDistribution(one.least, one.most, log=one.log, step=None if one.log else one.step)
+        for one in units.settings
+    }
 
 
 def share_of(distribution: BaseDistribution, value: float) -> float:

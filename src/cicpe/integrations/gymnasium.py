@@ -76,7 +76,15 @@ class CampaignEnv(gymnasium.Env[Observation, Action]):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Observation, dict[str, Any]]:
-        """A fresh task."""
+        """A fresh task.
+
+        Args:
+            seed: Seeds this task and all that follow.
+            options: Not used.
+
+        Returns:
+            The first observation, and an empty ``info``.
+        """
         super().reset(seed=seed)
         self._rng = torch.Generator().manual_seed(int(self.np_random.integers(2**62)))
         self._hidden = TaskBatch.draw(self.problem, 1, self._rng)
@@ -86,7 +94,14 @@ class CampaignEnv(gymnasium.Env[Observation, Action]):
         return self._seen(), {}
 
     def step(self, action: Action) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
-        """A query, or the end."""
+        """A query, or the end.
+
+        Args:
+            action: A dictionary of ``query``, ``stop`` and ``answer``.
+
+        Returns:
+            The observation, the reward, whether it was terminated, whether it was truncated, and ``info``.
+        """
         if not self._under_way:
             raise SessionError("no episode is under way: it has ended or has not begun; call reset()")
         query, stop, answer = self._checked(action)

@@ -20,6 +20,7 @@ from cicpe.model.model import Model
 from cicpe.problems import Problem, TaskBatch
 from cicpe.problems.registry import FAMILIES
 from cicpe.sessions.campaign import SessionModel
+from cicpe.units import Readout
 
 TASKS, QUERIES = 128, 256
 """Size of the pilot that measures between which values a typical task lies: tasks, and random queries per task."""
@@ -58,7 +59,15 @@ class Observations:
 
     @classmethod
     def measured(cls, problem: Problem, seed: int = 0) -> "Observations":
-        """Looks at a few tasks of a problem: the mean over tasks of the smallest and of the largest observation."""
+        """Looks at a few tasks of a problem: the mean over tasks of the smallest and of the largest observation.
+
+        Args:
+            problem: The family.
+            seed: Seeds its tasks.
+
+        Returns:
+            What was found.
+        """
         rng = torch.Generator().manual_seed(seed)
         tasks = TaskBatch.draw(problem, TASKS, rng)
         many = tasks.select(torch.arange(TASKS).repeat_interleave(QUERIES))
@@ -71,8 +80,17 @@ class Observations:
 
     @classmethod
     def of(cls, model: SessionModel) -> "Observations":
-        """What can be said of a model without running code that does not belong to this library."""
+        """What can be said of a model without running code that does not belong to this library.
+
+        Args:
+            model: A model of a family of this library.
+
+        Returns:
+            What is known.
+        """
         if isinstance(model, Model):
+            if model.description.units.readout is not None:
+                return cls._in_units(model.description.units.readout)
             if model.belief.seeks_largest:
                 return cls._predicted(model.belief, model.description.default_context or model.description.context_high)
             if model.description.problem in FAMILIES:
@@ -83,6 +101,14 @@ class Observations:
             None,
             f"Observations.measured(problem) or Observations(low, high): the family {name} is not of this library",
         )
+
+    @classmethod
+    def _in_units(cls, readout: Readout) -> "Observations":
+        """Of an experiment: what is typical, in its unit. A peak is the highest value, a trough the lowest."""
+        if readout.kind != "number":
+            return cls(readout.low, readout.high, None)
+        low, high = (readout.origin + side * 2 * abs(readout.scale) for side in (-1, 1))
+        return cls(low, high, "low" if readout.scale < 0 else "high")
 
     @classmethod
     def _predicted(cls, belief: Belief, context: tuple[float, ...]) -> "Observations":

@@ -32,6 +32,7 @@ from cicpe.integrations.coordinates import (
     count_places,
     fits,
     is_numeric,
+    ranges_of,
     rounded,
     shares_of,
     value_at,
@@ -46,12 +47,14 @@ from cicpe.integrations.objective_scale import (
     units_per_value,
 )
 from cicpe.integrations.optuna_trials import ASKED, Ending, Shares, TrialReader
+from cicpe.model.model import Model
 from cicpe.sessions.campaign import SessionModel
 from cicpe.sessions.events import Event, Released, Skipped, Verifying
 from cicpe.sessions.session import Session
 from cicpe.sessions.stores.base import StopName
 from cicpe.sessions.values import numbers
 from cicpe.spaces import Sphere
+from cicpe.units import Units
 
 RANGES = "cicpe:ranges"
 """System attribute of a study: the parameters in the order of the model's coordinates, where nobody named them."""
@@ -96,13 +99,15 @@ class CicpeSampler(BaseSampler):
         model: A trained model.
         epsilon: How far off the answer may be. It is in the objective's unit where the model answers with a height, or
             with a place whose value may fall short of the best by so much. Where places count by their distance, it is
-            a distance in the model's own box, onto which the ranges are mapped.
-        delta: How often it may be farther off.
+            a distance in the model's own box, onto which the ranges are mapped. Of a model that was trained on an
+            experiment file: what the file says where it is not given.
+        delta: How often it may be farther off, likewise.
         search_space: The parameters by name, in the order of the model's coordinates; each range is mapped onto that of
             its coordinate. Where it is not given, the parameters are taken in the order in which the objective first
-            suggests them.
+            suggests them; of an experiment they are its settings.
         value_range: The values between which the objective lies over the search space, as (low, high), or
-            ``as-trained`` where its values are already of the kind that the model was trained on.
+            ``as-trained`` where its values are already of the kind that the model was trained on, as those of an
+            experiment are.
         observations: What the model's own observations are; measured where the model's family is in this library.
         seed: Seeds the suggestions.
         stop: The stop rule.
@@ -118,8 +123,8 @@ class CicpeSampler(BaseSampler):
     def __init__(
         self,
         model: SessionModel,
-        epsilon: float,
-        delta: float,
+        epsilon: float | None = None,
+        delta: float | None = None,
         search_space: Ranges | None = None,
         *,
         value_range: ValueRange | None = None,
@@ -136,6 +141,9 @@ class CicpeSampler(BaseSampler):
         self._model, self._stop, self._verify = model, stop, verify
         self._confirm, self._release = confirm, release
         self._observations = Observations.of(model) if observations is None else observations
+        self._units = model.description.units if isinstance(model, Model) else Units()
+        if self._units.readout is not None and value_range is None:
+            value_range = "as-trained"
         self._value_range = checked_range(value_range, self._observations)
         self._epsilon, self._delta, self._seed = epsilon, delta, seed
         self._context, self._independent, self._stop_study = context, independent_sampler, stop_study
@@ -149,7 +157,8 @@ class CicpeSampler(BaseSampler):
             raise InvalidInput("model", "queries on a sphere", "one whose queries are a box")
         self._query_space, self._dim = fresh.query_space, fresh.query_space.dim
         self._observation_dim, self._kinds = fresh.observation_dim, fresh.observations
-        self._ranges = None if search_space is None else dict(search_space)
+        self._ranges = ranges_of(self._units) if search_space is None else dict(search_space)
+        self._epsilon, self._delta = fresh.epsilon if epsilon is None else epsilon, fresh.delta
         if self._ranges is not None and not fits(self._ranges, self._dim):
             allowed = f"{fresh.query_space.dim} ranges of numbers, one per coordinate of the model"
             raise InvalidInput("search_space", self._ranges, allowed)
@@ -166,13 +175,30 @@ class CicpeSampler(BaseSampler):
             self._independent.reseed_rng()
 
     def infer_relative_search_space(self, study: Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:
-        """Nothing: a suggested range is only seen, and refused where it differs, by ``sample_independent``."""
+        """Nothing: a suggested range is only seen, and refused where it differs, by ``sample_independent``.
+
+        Args:
+            study: The study.
+            trial: The trial that is about to run.
+
+        Returns:
+            An empty dictionary.
+        """
         return {}
 
     def sample_relative(
         self, study: Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
     ) -> dict[str, Any]:
-        """The agent's next place in any search space of the model's shape."""
+        """The agent's next place in any search space of the model's shape.
+
+        Args:
+            study: The study.
+            trial: The trial that is about to run.
+            search_space: Parameters by name.
+
+        Returns:
+            Their values by name.
+        """
         self._check_directions(study)
         if not fits(search_space, self._dim):
             return {}
@@ -182,7 +208,17 @@ class CicpeSampler(BaseSampler):
     def sample_independent(
         self, study: Study, trial: FrozenTrial, param_name: str, param_distribution: BaseDistribution
     ) -> Any:
-        """One coordinate of the agent's next place."""
+        """One coordinate of the agent's next place.
+
+        Args:
+            study: The study.
+            trial: The trial that is running.
+            param_name: The parameter.
+            param_distribution: Its range.
+
+        Returns:
+            Its value.
+        """
         self._check_directions(study)
         coordinate = self._coordinate(study, param_name, param_distribution)
         if coordinate is None:
@@ -191,7 +227,14 @@ class CicpeSampler(BaseSampler):
         return value_at(param_distribution, self._asked(study, trial, self._ranges_of(study))[coordinate])
 
     def after_trial(self, study: Study, trial: FrozenTrial, state: TrialState, values: Sequence[float] | None) -> None:
-        """Writes what is now believed into the user attributes, and ends the study where the agent stops."""
+        """Writes what is now believed into the user attributes, and ends the study where the agent stops.
+
+        Args:
+            study: The study.
+            trial: The trial that has ended.
+            state: How it ended.
+            values: Its value, if it has one.
+        """
         self._check_directions(study)
         self._learn_ranges(study, trial)
         if self._independent is not None:
@@ -209,11 +252,21 @@ class CicpeSampler(BaseSampler):
     # What it believes.
 
     def session(self, study: Study) -> Session:
-        """The session that the study's finished trials make, in the model's units."""
+        """The session that the study's finished trials make, in the model's units.
+
+        Args:
+            study: The study.
+
+        Returns:
+            A session with the trials of the study told.
+        """
         return self._replayed(study).session
 
     def result(self, study: Study) -> dict[str, Any]:
         """What is believed after the study's finished trials, in the user's units.
+
+        Args:
+            study: The study.
 
         Returns:
             The content of ``study.user_attrs["cicpe"]``, made anew: the answer and its credible region by parameter (or
@@ -246,6 +299,8 @@ class CicpeSampler(BaseSampler):
 
     def _answer(self, study: Study, session: Session, answer: Sequence[float]) -> dict[str, float]:
         """An answer by parameter, or as a value of the objective; as it is where it is neither."""
+        if session.units.answers:
+            return {one.name: value for one, value in zip(session.units.answers, answer, strict=True)}
         if session.answer_space == session.query_space:
             named = zip(self._ranges_of(study).items(), shares_of(session.query_space, answer), strict=False)
             return {name: value_at(one, share) for (name, one), share in named}
@@ -265,7 +320,8 @@ class CicpeSampler(BaseSampler):
 
     def _fresh(self, seed: int) -> Session:
         """An empty session, which has in the model's units what the user gave in the objective's."""
-        given = {"epsilon": self._epsilon, "delta": self._delta, **self._context}
+        said = {"epsilon": self._epsilon, "delta": self._delta}
+        given = {name: value for name, value in said.items() if value is not None} | self._context
         factors = {"noise": self._per_value, "epsilon": self._per_value if self._epsilon_is_a_value else 1.0}
         model_units = {name: value * factors.get(name, 1.0) for name, value in given.items()}
         try:
@@ -293,7 +349,8 @@ class CicpeSampler(BaseSampler):
                 self._kinds.read(field, [observation], self._confirm)
             return (observation,), clipped
 
-        return TrialReader(self._ranges_of(study) if ranges is None else ranges, self._query_space, to_observation)
+        known = self._ranges_of(study) if ranges is None else ranges
+        return TrialReader(known, self._query_space, to_observation, self._units)
 
     def _check_directions(self, study: Study) -> None:
         wanted = self._observation_dim
@@ -301,6 +358,10 @@ class CicpeSampler(BaseSampler):
             raise InvalidInput(
                 "directions", len(study.directions), f"{wanted}, as many as the model observes at a query"
             )
+        lowest = self._observations.best == "low"
+        if self._units.readout is not None and (study.directions[0] == StudyDirection.MINIMIZE) != lowest:
+            allowed = f"{'minimize' if lowest else 'maximize'}: what the model's experiment looks for"
+            raise InvalidInput("direction", study.directions[0].name.lower(), allowed)
         if self._observations.best is None and StudyDirection.MINIMIZE in study.directions:
             allowed = "all 'maximize': the observations of this model are no merits, and are taken as they are"
             raise InvalidInput("directions", [one.name.lower() for one in study.directions], allowed)
@@ -395,7 +456,7 @@ class CicpeSampler(BaseSampler):
             session = self._session(reader.events(study)[0], seed)
             session.replay(Skipped(query=reader.query(place), reason="pending") for place in pending)
             if not session.stopped:
-                return shares_of(session.query_space, session.ask().tolist())
+                return shares_of(session.query_space, session.units.query_coordinates(session.ask().tolist()))
         chance: Shares = np.random.default_rng(own_seed).random(self._dim).tolist()
         return chance
 

@@ -1,7 +1,7 @@
 """A study's trials as the events of a session, and the places of those that are still running."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple, final
 
 from optuna.study import Study
@@ -10,6 +10,7 @@ from optuna.trial import FrozenTrial, TrialState
 from cicpe.integrations.coordinates import Ranges, fits, point_at, rounded, shares_of_params
 from cicpe.sessions.events import Attached, Event, Skipped, Told
 from cicpe.spaces import Space
+from cicpe.units import Units
 
 ASKED = "cicpe:asked"
 """System attribute of a trial: where the agent asked for it, as a share of each parameter's range."""
@@ -40,11 +41,13 @@ class TrialReader:
         ranges: The parameters in the order of the model's coordinates.
         space: The model's query space.
         to_observation: How values become observations.
+        units: What the model's coordinates mean, where it has units: events are in them.
     """
 
     ranges: Ranges
     space: Space
     to_observation: ToObservation
+    units: Units = field(default_factory=Units)
 
     def events(self, study: Study, ending: Ending | None = None) -> tuple[tuple[Event, ...], int]:
         """What the ended trials were to a session, by their numbers, and how many of their values were clipped."""
@@ -88,4 +91,4 @@ class TrialReader:
         values = dict(zip(self.ranges, rounded(self.ranges, shares), strict=False))
         known = shares_of_params(self.ranges, values)
         assert known is not None
-        return tuple(point_at(self.space, [*known, *shares[len(known) :]]))
+        return self.units.query_values(point_at(self.space, [*known, *shares[len(known) :]]))

@@ -5,6 +5,21 @@ from cicpe.calibration.table import Calibration
 from cicpe.model.description import Description
 
 
+def _about(about: Description) -> str:
+    """What it was trained on: an experiment in its units, or a family with its options."""
+    units = about.units
+    if not units.settings or units.readout is None or units.epsilon is None:
+        options = ", ".join(f"{key} = {value}" for key, value in about.problem_options.items()) or "none"
+        return f"Options: {options}."
+    chosen = ", ".join(f"{one.name} from {one.words(one.least)} to {one.words(one.most)}" for one in units.settings)
+    sought = ", ".join(one.name for one in units.answers)
+    return (
+        f"An experiment: {chosen}; {units.readout.name} is read ({units.readout.kind}); sought: {sought}, within "
+        f"{units.tolerance_words(units.epsilon)}. The whole file is in config.json (epsilon {units.epsilon:.4g} is "
+        "that tolerance)."
+    )
+
+
 def card(about: Description, calibration: Calibration, alarm: Alarm | None) -> str:
     """The page.
 
@@ -17,10 +32,9 @@ def card(about: Description, calibration: Calibration, alarm: Alarm | None) -> s
         Markdown.
     """
     low, high = calibration.epsilons[0], calibration.epsilons[-1]
-    options = ", ".join(f"{key} = {value}" for key, value in about.problem_options.items()) or "none"
     text = (
-        f"# {about.problem}\n\n"
-        f"Options: {options}. Trained for epsilon from {low:g} to {high:g}, at most {about.horizon} queries.\n\n"
+        f"# {about.units.title or about.problem}\n\n"
+        f"{_about(about)} Trained for epsilon from {low:g} to {high:g}, at most {about.horizon} queries.\n\n"
         f"Recipe `{about.recipe}`, actor `{about.training.query_rule}`, {about.training.describe()}, "
         f"seed {about.seed}: {about.updates} updates, {about.minutes:.1f} minutes on {about.threads} thread(s).\n\n"
         f"Thresholds were chosen on {calibration.episodes} held-out episodes "

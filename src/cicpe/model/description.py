@@ -14,6 +14,7 @@ from cicpe.config import Config
 from cicpe.problems import Problem, ProblemSpec
 from cicpe.problems.observations import ObservationKinds
 from cicpe.spaces import space_from_json
+from cicpe.units import Units
 
 FORMAT = "cicpe-model-2"
 READABLE = ("cicpe-model-1", FORMAT)
@@ -32,6 +33,8 @@ class Description(Config):
     problem_options: dict[str, Any]
     problem_source: str | None = None
     """A SHA-256 of the program of a problem that is not registered; see ``cicpe.problems.source``."""
+    units: Units = Units()
+    """What coordinates mean to whoever measures, where the problem says it."""
     query_space: dict[str, Any]
     answer_space: dict[str, Any]
     observation_dim: int = Field(ge=1)
@@ -89,7 +92,14 @@ class Description(Config):
         return ProblemSpec(self.problem, self.problem_options, self.problem_source)
 
     def shape(self, make_problem: Callable[[], Problem]) -> TaskShape:
-        """What the belief has to know of the problem; ``make_problem`` gives it to those that simulate."""
+        """What the belief has to know of the problem; ``make_problem`` gives it to those that simulate.
+
+        Args:
+            make_problem: Makes the problem, when it is called.
+
+        Returns:
+            Spaces, sizes and names.
+        """
         return TaskShape(
             space_from_json(self.query_space),
             space_from_json(self.answer_space),

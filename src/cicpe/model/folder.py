@@ -30,9 +30,11 @@ from cicpe.beliefs.registry import read_config
 from cicpe.calibration.table import Calibration
 from cicpe.config import Config
 from cicpe.errors import CicpeError, ModelError, UnknownProblem
-from cicpe.files import locked, sync_folder, write_atomic, write_json
+from cicpe.files import locked, read_file, sync_folder, write_atomic, write_json
 from cicpe.model.description import FORMAT, READABLE, Description
 from cicpe.problems import Problem
+from cicpe.sessions.texts import unwritable_text
+from cicpe.units import Units
 
 CONFIG, WEIGHTS, CALIBRATION = "config.json", "weights.safetensors", "calibration.json"
 ALARM, ALARM_WEIGHTS = "alarm.json", "alarm.safetensors"
@@ -40,6 +42,8 @@ PATIENCE = 60.0
 """Seconds that a save waits for another one of the same folder."""
 READINGS = 20
 """How often a folder is read again, where it is being saved at the same time."""
+UNMADE = (RuntimeError, ValueError, TypeError, OverflowError, MemoryError)
+"""What torch raises where sizes cannot be."""
 C = TypeVar("C", bound=Config)
 V = TypeVar("V")
 
@@ -65,12 +69,18 @@ class ModelParts(NamedTuple):
         """The content of ``config.json`` beside those files, but for the hash of that content."""
         hashes = {name: _sha256(data) for name, data in files.items()}
         # What older versions did not know is left out where it says nothing: their models keep their fingerprints.
-        unsaid = {name for name in ("problem_source", "observations") if getattr(self.description, name) is None}
+        later = ("problem_source", "observations", "units")
+        unsaid = {name for name in later if not _says(getattr(self.description, name))}
         return self.description.model_dump(mode="json", exclude=unsaid) | {"files": hashes, "format": FORMAT}
 
     def fingerprint(self) -> str:
         """A hash of everything that decides: config, weights, thresholds, alarm, and the problem's source."""
         return fingerprint_of(self.config(self.files()))
+
+
+def _says(value: Any) -> bool:
+    """Whether a field that older versions did not have says anything."""
+    return value is not None and value != Units()
 
 
 PROVENANCE = ("format", "cicpe", "torch", "minutes", "threads")
@@ -206,7 +216,7 @@ def _listed(path: Path, name: str, description: Description) -> bytes:
     in_place, staged = path / name, path / _staged(name, expected or "")
     for place in (in_place, staged, in_place):  # it may come into its place between two looks
         with suppress(OSError):
-            data = place.read_bytes()
+            data = read_file(place)
             if expected is None or _sha256(data) == expected:
                 return data
     return _bytes(in_place)
@@ -215,6 +225,8 @@ def _listed(path: Path, name: str, description: Description) -> bytes:
 def _description(path: Path, content: bytes) -> tuple[dict[str, Any], Description]:
     """What ``config.json`` says, raw and read; a fault in the belief's own part is named as one of ``training``."""
     raw = _json(path, content)
+    if (odd := unwritable_text(raw)) is not None:
+        raise ModelError(f"{path} holds control characters, which no model has: {odd[:80]!r}")
     data = raw
     if isinstance(raw, dict) and isinstance(raw.get("training"), dict):
         data = raw | {"training": _validated(path, raw["training"], read_config, "training.")}
@@ -228,7 +240,7 @@ def _belief(path: Path, description: Description, weights: bytes, make_problem: 
         belief, module = description.training.build(description.shape(make_problem), description.horizon)
     except UnknownProblem:
         raise  # no fault of the folder: it is for the user to name the problem
-    except (CicpeError, RuntimeError, ValueError, TypeError, OverflowError, MemoryError) as error:
+    except (CicpeError, *UNMADE) as error:
         raise ModelError(f"{path / CONFIG} describes a belief that cannot be made: {error}") from None
     _fill(module, path / WEIGHTS, weights)
     module.eval().requires_grad_(False)
@@ -245,8 +257,11 @@ def _alarm(path: Path, files: Mapping[str, bytes], belief: Belief) -> Alarm:
     config = _parsed(path / ALARM, files[ALARM], AlarmConfig)
     if config.prediction != belief.prediction_head() or config.horizon != belief.horizon:
         raise ModelError(f"{path / ALARM} is the alarm of another model")
-    with torch.device("meta"):
-        tables = AlarmTables(config)
+    try:
+        with torch.device("meta"):
+            tables = AlarmTables(config)
+    except UNMADE as error:
+        raise ModelError(f"{path / ALARM} describes an alarm that cannot be made: {error}") from None
     _fill(tables, path / ALARM_WEIGHTS, files[ALARM_WEIGHTS])
     tables.eval().requires_grad_(False)
     return Alarm(config, tables, belief.predictor(tables.head))
@@ -282,7 +297,7 @@ def _fill(module: torch.nn.Module, path: Path, data: bytes) -> None:
 
 def _bytes(path: Path) -> bytes:
     try:
-        return path.read_bytes()
+        return read_file(path)
     except FileNotFoundError:
         raise ModelError(f"{path} does not exist: {path.parent} is not a saved model") from None
     except OSError as error:

@@ -1,12 +1,12 @@
 """A trained model: a frozen belief, what it was trained for, and its calibrated thresholds."""
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import NamedTuple, final
+from typing import TYPE_CHECKING, Any, NamedTuple, final
 
 import torch
 from torch import Tensor
@@ -17,7 +17,9 @@ from cicpe.agents.belief_agent import BeliefAgent
 from cicpe.agents.stop_rules import STOP_RULES, rules_for, stop_rule
 from cicpe.beliefs.base import Belief
 from cicpe.calibration.table import Calibration
+from cicpe.display import as_table, in_a_line
 from cicpe.errors import CicpeError, InvalidInput, meant
+from cicpe.frames import to_frame
 from cicpe.model.card import card
 from cicpe.model.description import Description
 from cicpe.model.folder import ModelParts, read_folder, weights_of, write_folder
@@ -27,6 +29,12 @@ from cicpe.problems.registry import make_from_class
 from cicpe.problems.structure import observation_kinds
 from cicpe.sessions.session import Session
 from cicpe.streams import stream
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+SESSION_RULE = "each"
+"""The stop rule of a session where none is named."""
 
 
 class ReadModel(NamedTuple):
@@ -38,7 +46,7 @@ class ReadModel(NamedTuple):
 
 
 @final
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Model:
     """A frozen agent for a family of tasks and a range of (epsilon, delta)."""
 
@@ -51,6 +59,8 @@ class Model:
     """The problem that it was trained on, while that is at hand: after training, or where loading was given it."""
     read: ReadModel | None = field(default=None, compare=False, repr=False)
     """What it was read from, if it was."""
+    tried: tuple[Mapping[str, Any], ...] = field(default=(), compare=False, repr=False)
+    """After training, the kinds of belief that were tried on short slices of the budget, and how each did."""
 
     @property
     def problem(self) -> Problem:
@@ -59,7 +69,16 @@ class Model:
         Where it is not at hand, a registered family is made again, and so is a problem of this user's own that was run
         here before. Any other is an ``UnknownProblem``: what a folder names is never imported.
         """
-        return self.description.problem_spec.make() if self.family is None else self.family
+        if self.family is not None:
+            return self.family
+        return self.fitting(self.description.problem_spec.make())
+
+    def fitting(self, problem: Problem) -> Problem:
+        """The same problem, refused where the shape of its tasks is not the one that the model was trained for."""
+        misfit = self.misfit(problem)
+        if misfit is not None:
+            raise InvalidInput("problem", self.description.problem, misfit)
+        return problem
 
     def agent(self, epsilon: float, delta: float, stop: str = "confidence", exact: int | None = None) -> BeliefAgent:
         """The frozen agent for one (epsilon, delta), refused where the calibration does not support it.
@@ -107,21 +126,30 @@ class Model:
         )
 
     def session(
-        self, epsilon: float, delta: float, *, seed: int = 0, stop: str = "each", verify: int = 0, **context: float
+        self,
+        epsilon: float | None = None,
+        delta: float | None = None,
+        *,
+        seed: int = 0,
+        stop: str = SESSION_RULE,
+        verify: int = 0,
+        **context: float,
     ) -> Session:
         """A live campaign.
 
         Args:
-            epsilon: How far off the answer may be.
-            delta: How often it may be farther off.
+            epsilon: How far off the answer may be; what the experiment file says where not given.
+            delta: How often it may be farther off; likewise.
             seed: Seeds the queries.
             stop: The stop rule.
             verify: Redundant queries that are made before a stop is final, so that the alarm can tell a wrong prior.
             context: What is known beforehand, by name, such as ``noise=0.05``; see ``context_names``.
 
         Returns:
-            A session with an empty log, or with the wish to verify in it.
+            A session with an empty log, or with the wish to verify in it. It speaks in the units of the experiment
+            where the model has any.
         """
+        epsilon, delta = self.promise(epsilon, delta)
         agent = self.agent(epsilon, delta, stop)
         values = self._context(context)
         session = Session(
@@ -135,10 +163,21 @@ class Model:
             answer_space=self.belief.answer_space,
             typical_queries=self.calibration.typical_queries(stop, agent.stop_epsilon, delta, values),
             model_sha256=self.fingerprint,
+            context_names=self.description.context_names,
+            units=self.description.units,
         )
         if verify:
             session.ask_to_verify(verify)
         return session
+
+    def promise(self, epsilon: float | None = None, delta: float | None = None) -> tuple[float, float]:
+        """Epsilon and delta as given, and where not, as the model's experiment says."""
+        units = self.description.units
+        epsilon, delta = units.epsilon if epsilon is None else epsilon, units.delta if delta is None else delta
+        if epsilon is None or delta is None:
+            missing = "epsilon" if epsilon is None else "delta"
+            raise InvalidInput(missing, None, "given: this model was not trained on an experiment file, which says it")
+        return epsilon, delta
 
     @cached_property
     def observations(self) -> ObservationKinds:
@@ -153,6 +192,46 @@ class Model:
             with suppress(CicpeError):  # a registered family may need data that is not here
                 return observation_kinds(self.problem)
         return ObservationKinds.any_number(about.observation_dim)
+
+    def best_offer(self, delta: float) -> tuple[float, float | None]:
+        """What the model can serve: the smallest supported delta from ``delta`` up.
+
+        Args:
+            delta: How often an answer may be farther off than epsilon.
+
+        Returns:
+            The smallest epsilon of the model, or else the largest, and the delta at which it can be served; None for
+            the delta where there is none.
+        """
+        calibration = self.calibration
+        for wider in (value for value in calibration.deltas if value >= delta - 1e-9):
+            for epsilon in (calibration.epsilons[0], calibration.epsilons[-1]):
+                try:
+                    calibration.threshold("confidence", epsilon, wider)
+                except InvalidInput:
+                    continue
+                return epsilon, wider
+        return calibration.epsilons[-1], None
+
+    def limits(self, delta: float) -> str | None:
+        """What a session cannot be asked for at a delta, of the epsilons that the model was trained for.
+
+        Args:
+            delta: How often an answer may be farther off than epsilon.
+
+        Returns:
+            A sentence with what can be served and what would help; None where all of them can.
+        """
+        smallest = self.calibration.epsilons[0]
+        try:
+            self.calibration.threshold(SESSION_RULE, smallest, delta)
+            return None
+        except InvalidInput as error:
+            why = f"epsilon {smallest:g} cannot be served at delta {delta:g}, which must be {error.allowed}"
+        epsilon, least = self.best_offer(delta)
+        if least is None:
+            return f"this model is not reliable at any epsilon and delta, and promises nothing: {why}"
+        return f"{why}. What it can serve: epsilon {epsilon:g} at delta {least:g}"
 
     def full_context(self, named: Mapping[str, float]) -> dict[str, float]:
         """Every context by name: as given, and what is taken where none was named."""
@@ -185,13 +264,14 @@ class Model:
 
     def misfit(self, problem: Problem) -> str | None:
         """In what the shape of a problem's tasks is not that of the model's own, in words; None where it is."""
-        shape = {
-            "query_space": problem.query_space.to_json(),
-            "answer_space": problem.answer_space.to_json(),
-            "observation_dim": problem.observation_dim,
-            "context_names": tuple(problem.context_names),
+        shape: dict[str, Callable[[], object]] = {
+            "query_space": problem.query_space.to_json,
+            "answer_space": problem.answer_space.to_json,
+            "observation_dim": lambda: problem.observation_dim,  # which may draw a task, of any size
+            "context_names": lambda: tuple(problem.context_names),
         }
-        for name, value in shape.items():
+        for name, read in shape.items():
+            value = read()
             if value != getattr(self.description, name):
                 return f"one with the model's {name}, {getattr(self.description, name)}; this has {value}"
         return None
@@ -236,6 +316,45 @@ class Model:
         """The hash of weights and thresholds alone, by which campaigns of earlier versions know their model."""
         return hashlib.sha256((self.sha256 + self.calibration.model_dump_json()).encode()).hexdigest()
 
+    def __repr__(self) -> str:
+        return in_a_line(f"Model {self.description.problem}", self._facts())
+
+    def _repr_html_(self) -> str:
+        return as_table(f"Model {self.description.problem}", self._facts())
+
+    def _facts(self) -> dict[str, str]:
+        """What a person wants to know of it at first sight."""
+        about, calibration = self.description, self.calibration
+        options = ", ".join(f"{name} = {value}" for name, value in about.problem_options.items())
+        epsilon, delta = self.best_offer(calibration.deltas[0])
+        serves = "nothing reliably" if delta is None else f"delta {delta:g} at epsilon {epsilon:g}"
+        return {
+            **({"with": options} if options else {}),
+            "epsilon": f"{calibration.epsilons[0]:g} to {calibration.epsilons[-1]:g}",
+            "serves": serves,
+            "at most": f"{about.horizon} queries",
+            "recipe": f"{about.recipe} ({about.training.query_rule}), {about.minutes:.1f} min",
+            "alarm": "none" if self.alarm is None else "fitted",
+        }
+
+    def to_frame(self) -> "DataFrame":
+        """What was calibrated: a row for every stop rule, context, epsilon and delta, empty where none was safe enough.
+
+        Returns:
+            A pandas data frame with the threshold, and with accuracy and mean queries on the calibration episodes.
+        """
+        calibration, names = self.calibration, self.description.context_names
+        rows = []
+        for rule, table in calibration.rules.items():
+            for point, by_epsilon in zip(calibration.grid.points, table, strict=True):
+                for epsilon, cells in zip(calibration.epsilons, by_epsilon, strict=True):
+                    for delta, cell in zip(calibration.deltas, cells, strict=True):
+                        where = {"stop": rule, **dict(zip(names, point, strict=False))}
+                        found = (None,) * 3 if cell is None else (cell.threshold, cell.accuracy, cell.queries)
+                        figures = dict(zip(("threshold", "accuracy", "queries"), found, strict=True))
+                        rows.append({**where, "epsilon": epsilon, "delta": delta, **figures})
+        return to_frame(rows)
+
     def card(self) -> str:
         """A page about the model, in words."""
         return card(self.description, self.calibration, self.alarm)
@@ -273,9 +392,8 @@ class Model:
         parts, fingerprint = read_folder(Path(folder), find)
         given = None if problem is None else find(parts.description)
         model = cls(*parts, family=given, read=ReadModel(fingerprint, parts))
-        misfit = None if model.family is None else model.misfit(model.family)
-        if misfit is not None:
-            raise InvalidInput("problem", problem, misfit)
+        for used in found:
+            model.fitting(used)
         return model
 
 

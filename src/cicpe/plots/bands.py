@@ -23,6 +23,9 @@ def plot_survival(curves: Mapping[str, Curve], *, title: str | None = None, note
         curves: Label -> the share after t = 0, 1, ... queries, and the edges of its band.
         title: A line above.
         note: What the band is.
+
+    Returns:
+        The figure.
     """
     figure = new_figure(3.2, title=title)
     panel: Axes = figure.subplots()
@@ -52,6 +55,9 @@ def plot_spread(
         median_stop: Label -> the median number of queries at the stop.
         title: A line above.
         note: What line, band and vertical are.
+
+    Returns:
+        The figure.
     """
     figure = new_figure(3.2, title=title)
     panel: Axes = figure.subplots()

@@ -30,6 +30,9 @@ def plot_robustness(
         panels: Name, value, lower and upper end, each alpha x beta.
         matched: The training prior: it is boxed.
         title: A line above.
+
+    Returns:
+        The figure.
     """
     figure = new_figure(3.9, title=title)
     for panel, (name, value, low, high) in zip(figure.subplots(1, len(panels), squeeze=False)[0], panels, strict=True):

@@ -50,7 +50,18 @@ def plot_maps(
     names: tuple[str, str] = ("coordinate 1", "coordinate 2"),
     title: str | None = None,
 ) -> Figure:
-    """Draws small maps side by side, the colours of each from its own lowest value to its highest."""
+    """Draws small maps side by side, the colours of each from its own lowest value to its highest.
+
+    Args:
+        episodes: One panel each.
+        low: The lower left corner of the query space.
+        high: Its upper right corner.
+        names: Of the two coordinates.
+        title: A line above.
+
+    Returns:
+        The figure.
+    """
     columns = len(episodes) if len(episodes) <= COLUMNS else (2 if len(episodes) == 4 else COLUMNS)
     rows = -(-len(episodes) // columns)
     lines = max(episode.title.count("\n") for episode in episodes) + 1

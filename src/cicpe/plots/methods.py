@@ -43,6 +43,9 @@ def plot_methods(methods: Sequence[MethodRow], *, goal: float | None = None, tit
         methods: What to draw; bars are 95 % intervals, hollow diamonds the paper's figures.
         goal: The accuracy that was asked for.
         title: A line above.
+
+    Returns:
+        The figure.
     """
     figure = new_figure(1.35 + 0.3 * len(methods), title=title)
     left, right = figure.subplots(1, 2, sharey=True)

@@ -41,7 +41,8 @@ class PathQueries(NamedTuple):
     target: float
     """The true maximum."""
     answer: float
-    std: float
+    interval: tuple[float, float] | None
+    """Where the maximum lies with a probability of 0.9, by the agent's belief."""
     title: str
 
 
@@ -54,7 +55,18 @@ def plot_planes(
     names: tuple[str, str] = ("coordinate 1", "coordinate 2"),
     title: str | None = None,
 ) -> Figure:
-    """Draws queries in the plane, joined in their order, with the target and the answer, one panel an episode."""
+    """Draws queries in the plane, joined in their order, with the target and the answer, one panel an episode.
+
+    Args:
+        episodes: One panel each.
+        low: The lower left corner of the query space.
+        high: Its upper right corner.
+        names: Of the two coordinates.
+        title: A line above.
+
+    Returns:
+        The figure.
+    """
     figure = new_figure(2.9 if title is None else 3.3, title=title)
     panels: list[Axes] = list(figure.subplots(1, len(episodes), sharex=True, sharey=True, squeeze=False)[0])
     last = max(len(episode.query) for episode in episodes)
@@ -89,7 +101,15 @@ def _mark(marker: str, colour: str) -> dict[str, Any]:
 
 @styled
 def plot_paths(episodes: Sequence[PathQueries], *, title: str | None = None) -> Figure:
-    """Draws functions of one variable with the queries made of them, up to two panels a row."""
+    """Draws functions of one variable with the queries made of them, up to two panels a row.
+
+    Args:
+        episodes: One panel each.
+        title: A line above.
+
+    Returns:
+        The figure.
+    """
     columns = min(2, len(episodes))
     rows = -(-len(episodes) // columns)
     figure = new_figure(0.9 + 2.2 * rows, title=title)
@@ -99,7 +119,8 @@ def plot_paths(episodes: Sequence[PathQueries], *, title: str | None = None) -> 
     for panel, episode in zip(panels, episodes, strict=False):
         panel.plot(episode.place, episode.value, color=INK, linewidth=1.3)
         panel.axhline(episode.target, color=TARGET, linewidth=1, linestyle=(0, (5, 3)))
-        panel.axhspan(episode.answer - episode.std, episode.answer + episode.std, color=ANSWER, alpha=0.2, linewidth=0)
+        if episode.interval is not None:
+            panel.axhspan(*episode.interval, color=ANSWER, alpha=0.2, linewidth=0)
         panel.axhline(episode.answer, color=ANSWER, linewidth=1.2)
         order = np.arange(1, len(episode.query) + 1)
         dots = panel.scatter(episode.query, episode.observation, c=order, zorder=3, **_colours(last))
@@ -117,7 +138,7 @@ def plot_paths(episodes: Sequence[PathQueries], *, title: str | None = None) -> 
         Line2D([], [], color=TARGET, linewidth=1, linestyle=(0, (5, 3))),
         Line2D([], [], color=ANSWER, linewidth=1.2),
     ]
-    labels = ["hidden function", "its maximum", "answer, with its standard deviation"]
+    labels = ["hidden function", "its maximum", "answer, with its 90 % credible interval"]
     figure.legend(handles, labels, loc="outside lower center", ncols=3)
     return figure
 

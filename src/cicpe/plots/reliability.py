@@ -36,6 +36,9 @@ def plot_reliability(
         count: Episodes in each bin.
         stop: The same at the stop, drawn as a diamond.
         title: A line above.
+
+    Returns:
+        The figure.
     """
     figure = new_figure(4.3, width=5.0, title=title)
     top, bottom = figure.subplots(2, 1, sharex=True, height_ratios=[4, 1])

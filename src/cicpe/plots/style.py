@@ -4,7 +4,7 @@ import io
 import re
 from collections.abc import Callable
 from functools import wraps
-from typing import TYPE_CHECKING, Any, ParamSpec
+from typing import TYPE_CHECKING, Any, ParamSpec, final
 
 import numpy as np
 import numpy.typing as npt
@@ -61,9 +61,17 @@ def styled(draw: Callable[P, Figure]) -> Callable[P, Figure]:
     return drawn
 
 
+@final
+class HouseFigure(Figure):
+    """A figure that a notebook shows, whatever backend it has chosen."""
+
+    def _repr_png_(self) -> bytes:
+        return png(self)
+
+
 def new_figure(height: float, width: float = WIDTH, title: str | None = None) -> Figure:
     """An empty figure, its title above everything."""
-    figure = Figure(figsize=(width, height), layout="constrained")
+    figure = HouseFigure(figsize=(width, height), layout="constrained")
     if title is not None:
         figure.suptitle(title)
     return figure

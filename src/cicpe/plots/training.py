@@ -27,6 +27,9 @@ def plot_training(
         update: Gradient steps, at every recorded loss.
         losses: Name -> values there.
         title: A line above.
+
+    Returns:
+        The figure.
     """
     figure = new_figure(1.0 + 1.3 * max(2, len(losses)), title=title)
     halves: Any = figure.subfigures(1, 2)  # an array of two, which its annotation does not say

@@ -41,6 +41,9 @@ def plot_trajectory(
         names: Names of the answer's coordinates; 1, 2, ... where not given.
         same_space: Whether a query may be the answer; where the numbers of coordinates differ it is not.
         title: A line above the panels.
+
+    Returns:
+        The figure.
     """
     panels = 3 if confidence is None else 4
     figure = new_figure(1.2 + 1.5 * panels, title=title)

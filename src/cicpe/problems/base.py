@@ -33,6 +33,7 @@ from cicpe.problems.context import ContextGrid, knots_per_context
 from cicpe.problems.observations import ObservationKind
 from cicpe.spaces import Box, Space
 from cicpe.statistics import log_grid
+from cicpe.units import Units
 
 Task = Any
 """A batch of n hidden tasks: a tensor, or a tuple, dict or dataclass of tensors, with n as first dimension."""
@@ -98,6 +99,8 @@ class Problem(ABC):
     parameter_space: Box | None = None
     """Optional: a box that the numbers of ``parameters`` live in; None where a task is no list of numbers."""
 
+    units: Units = Units()
+    """Optional: what people write in the place of coordinates; sessions speak in them."""
     broadcasts: bool = False
     """Whether tasks, queries and observations may have leading dimensions that broadcast in the place of n."""
 

@@ -21,6 +21,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from cicpe.errors import Implausible, InvalidInput
+from cicpe.units import Readout
 
 MOST_CATEGORIES = 12
 """Entries with at most this many different values in the pilot are categories."""
@@ -28,6 +29,8 @@ MARGIN = 0.25
 """How far plausible limits lie beyond what the pilot saw, as a share of the range that it saw."""
 LARGEST = float(torch.finfo(torch.float32).max)
 """Networks compute in single precision; a larger observation would be infinite to them."""
+STUCK = 3
+"""Equal values in a row, at different queries, that are asked about."""
 UNEVEN = 0.04
 """How far the shares of values and of their negatives may be apart; two samples of 8,192 differ by 0.02 by chance."""
 SAME = 1e-5
@@ -254,6 +257,9 @@ class Count(_Limited):
 class Number(_Limited):
     """Any finite number; plausible from ``low`` to ``high``."""
 
+    continuous: bool = False
+    """Whether simulations never gave a value twice, nor a coordinate of the query (found by the pilot): either is then
+    a sign of a stuck instrument or of a slip."""
     mirrored: bool = False
     """Whether the prior has the same values with their sign reversed (found by the pilot): no alarm can see a reversed
     sign then, and whoever reads the answer is told so."""
@@ -313,6 +319,25 @@ def is_mirrored(entry: Float[Tensor, " n"]) -> bool:
     return float((below - mirrored_below).abs().max()) <= UNEVEN * len(values)
 
 
+def kind_of_readout(readout: Readout, origin: float = 0.0, scale: float = 1.0) -> ObservationKind:
+    """What a measurement in units can be.
+
+    Args:
+        readout: The measurement.
+        origin: Of a number: what is subtracted from it, where the kind is wanted in a model's coordinates.
+        scale: And by what it is then divided.
+
+    Returns:
+        Its kind; of a number and a count, with plausible limits.
+    """
+    if readout.kind == "yes/no":
+        return YesNo()
+    if readout.of is not None:
+        return Category(readout.of + 1)
+    low, high = sorted((end - origin) / scale for end in (readout.low, readout.high))
+    return Count(low, high) if readout.kind == "count" else Number(low, high)
+
+
 @final
 @dataclass(frozen=True)
 class ObservationKinds:
@@ -343,6 +368,24 @@ class ObservationKinds:
                 raise Implausible(field, value, doubt + where)
             numbers.append(number)
         return tuple(numbers)
+
+    def slip(
+        self, values: Sequence[float], before: Sequence[Sequence[float]], query: Sequence[float] = ()
+    ) -> str | None:
+        """What is odd about a value that is plausible in itself, in words that follow "must be"; None where nothing is.
+
+        Args:
+            values: What was observed, one number per entry.
+            before: The observations before it, at other queries, the latest last.
+            query: Where it was observed.
+        """
+        if not all(isinstance(kind, Number) and kind.continuous for kind in self.kinds):
+            return None
+        if len(before) >= STUCK - 1 and all(tuple(other) == tuple(values) for other in before[1 - STUCK :]):
+            return f"another value than the last {STUCK - 1}: is the instrument stuck?"
+        if any(abs(value - place) <= SAME * abs(place) for value in values for place in query if abs(place) > SAME):
+            return "what was measured, and not a coordinate of the query"
+        return None
 
     @property
     def mirrored(self) -> bool:

@@ -42,23 +42,61 @@ class PerTaskProblem(Problem):
 
     @abstractmethod
     def sample_one(self, rng: np.random.Generator) -> Any:
-        """Draws one hidden task from the prior, using ``rng`` for all that is random."""
+        """Draws one hidden task from the prior, using ``rng`` for all that is random.
+
+        Args:
+            rng: Draws whatever is random.
+
+        Returns:
+            The task: any Python object, which only the other methods look into.
+        """
 
     @abstractmethod
     def observe_one(self, task: Any, query: npt.NDArray[np.float64], rng: np.random.Generator) -> Numbers:
-        """One observation of a task at a query: a number, or always the same count of numbers."""
+        """One observation of a task at a query: a number, or always the same count of numbers.
+
+        Args:
+            task: What ``sample_one`` returned.
+            query: Where it is measured: a point of the query space.
+            rng: Draws the noise.
+
+        Returns:
+            What is observed.
+        """
 
     @abstractmethod
     def target_one(self, task: Any) -> Numbers:
-        """The answer with zero loss: a point of the answer space."""
+        """The answer with zero loss: a point of the answer space.
+
+        Args:
+            task: What ``sample_one`` returned.
+
+        Returns:
+            A number, or as many as the answer space has coordinates.
+        """
 
     def loss_one(self, task: Any, answer: npt.NDArray[np.float64]) -> float:
-        """How wrong an answer is, zero at the target. Default: the distance of the answer space."""
+        """How wrong an answer is, zero at the target. Default: the distance of the answer space.
+
+        Args:
+            task: What ``sample_one`` returned.
+            answer: A point of the answer space.
+
+        Returns:
+            A number of at least zero, in the unit of epsilon.
+        """
         target = np.atleast_1d(np.asarray(self.target_one(task), dtype=np.float64))
         return float(self.answer_space.distance(torch.from_numpy(answer), torch.from_numpy(target)))
 
     def context_one(self, task: Any) -> Numbers:
-        """What the agent is told at the start: one number for each of ``context_names``."""
+        """What the agent is told at the start: one number for each of ``context_names``.
+
+        Args:
+            task: What ``sample_one`` returned.
+
+        Returns:
+            As many numbers as there are names.
+        """
         return ()
 
     @property

@@ -1,4 +1,4 @@
-"""Problems by name: the registered families, ``module:Class`` and ``path/to/file.py:Class``.
+"""Problems by name: the registered families, experiment files, ``module:Class`` and ``path/to/file.py:Class``.
 
 Asking for a class by name imports it: this is for names that the user has typed. What a model's folder says goes
 through ``spec.py``, which imports nothing that the folder names.
@@ -26,19 +26,26 @@ FAMILIES: Mapping[str, tuple[str, str]] = {
     "gp-max": ("cicpe.problems.gp_max", "GPMax"),
     "gp-argmax": ("cicpe.problems.gp_argmax", "GPArgmax"),
     "geochem": ("cicpe.problems.geochem", "Geochem"),
+    "smooth": ("cicpe.experiments.smooth", "SmoothExperiment"),
+    "parametric": ("cicpe.experiments.parametric", "ParametricExperiment"),
 }
 """Registered name -> module and class. Imported when asked for."""
+EXPERIMENT = ".toml"
+"""How the name of an experiment file ends: data, which says a problem of one of the families."""
 
 
 def problem_class(name: str) -> type[Problem]:
-    """The class behind a registered name, ``module:Class`` or ``path/to/file.py:Class``, imported."""
+    """The class behind a name: registered, an experiment file, ``module:Class`` or ``file.py:Class``; imported."""
+    if is_experiment(name):
+        return type(make_problem(name))
     if name in FAMILIES:
         module_name, class_name = FAMILIES[name]
     elif ":" in name:
         module_name, class_name = name.rsplit(":", 1)
     else:
         known = ", ".join(sorted(FAMILIES))
-        allowed = f"one of {known}, or module:Class, or path/to/file.py:Class{meant(name, FAMILIES)}"
+        own = "an experiment file (mine.toml) or the name of a template, module:Class, or path/to/file.py:Class"
+        allowed = f"one of {known}, or {own}{meant(name, [*FAMILIES, *_experiments().template_names()])}"
         raise InvalidInput("problem", name, allowed)
     module = _load_file(Path(module_name)) if module_name.endswith(".py") else _import(module_name)
     found = getattr(module, class_name, None)
@@ -98,8 +105,27 @@ def _among_its_neighbours(path: Path) -> Iterator[None]:
         _imported_neighbours.difference_update(hidden)
 
 
+def is_experiment(name: str) -> bool:
+    """Whether a name is that of an experiment file, or of a template for one."""
+    if name.endswith(EXPERIMENT):
+        return True
+    if name in FAMILIES or ":" in name:  # then the package of experiments need not be imported
+        return False
+    return name in _experiments().template_names()
+
+
+def _experiments() -> Any:
+    """The package of experiments, which stands above this one: it is imported by its name, when it is asked for."""
+    return importlib.import_module("cicpe.experiments")
+
+
 def make_problem(name: str, **options: Any) -> Problem:
     """Makes a problem; an option that its class does not take is refused by name."""
+    if is_experiment(name):
+        for option, value in options.items():
+            raise InvalidInput(option, value, f"left out: all that {name} needs is in it")
+        problem: Problem = _experiments().Experiment.read(name).problem()
+        return problem
     return make_from_class(problem_class(name), name, options)
 
 

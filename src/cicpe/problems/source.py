@@ -52,9 +52,8 @@ def neighbours(path: Path) -> dict[str, Path]:
 def _files_of(folder: Path, name: str) -> list[Path]:
     """The files of a module or package in a folder."""
     file, package = folder / f"{name}.py", folder / name
-    if (package / "__init__.py").is_file():
-        return sorted(package.rglob("*.py"))
-    return [file] if file.is_file() else []
+    inside = sorted(package.rglob("*.py")) if package.is_dir() else []  # a package need not have an __init__.py
+    return [file, *inside] if file.is_file() else inside
 
 
 def _imported(path: Path) -> Iterator[str]:
@@ -66,8 +65,10 @@ def _imported(path: Path) -> Iterator[str]:
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from (alias.name.partition(".")[0] for alias in node.names)
-        elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module is not None:
+        elif isinstance(node, ast.ImportFrom) and node.module is not None:
             yield node.module.partition(".")[0]
+        elif isinstance(node, ast.ImportFrom):  # from . import ...
+            yield from (alias.name for alias in node.names)
 
 
 def _text_digest(path: Path) -> str:

@@ -20,6 +20,8 @@ SLOW = 5e-4
 NEIGHBOURS = 8
 """Queries whose observations are averaged, to see a peak through noise."""
 
+RARELY = 0.002
+"""Share of simulated values that may come twice, or equal a coordinate of their query, where values are continuous."""
 KIND_TASKS, KIND_QUERIES = 1024, 8
 """Size of the pilot that finds plausible limits: tasks, and random queries per task; an eighth of both where slow."""
 
@@ -97,13 +99,28 @@ def observation_kinds(problem: Problem, seed: int = 0) -> ObservationKinds:
     if seconds_per_observation(tasks) > SLOW:
         tasks, each = tasks.select(torch.arange(KIND_TASKS // 8)), 2
     many = tasks.select(torch.arange(len(tasks)).repeat_interleave(each))
-    seen = many.observe(problem.query_space.sample(len(many), rng), rng)
+    query = problem.query_space.sample(len(many), rng)
+    seen = many.observe(query, rng)
+    extremes = seen
     if problem.query_space == problem.answer_space:
-        seen = torch.cat([seen, tasks.observe(problem.query_space.project(tasks.target), rng)])
-    declared = declared_kinds(problem, seen.shape[-1])
+        extremes = torch.cat([seen, tasks.observe(problem.query_space.project(tasks.target), rng)])
+    settled = [
+        _settled(problem, kind, entry)
+        for kind, entry in zip(declared_kinds(problem, seen.shape[-1]), extremes.unbind(dim=-1), strict=True)
+    ]
     return ObservationKinds(
-        tuple(_settled(problem, kind, entry) for kind, entry in zip(declared, seen.unbind(dim=-1), strict=True))
+        tuple(
+            _watched(kind, entry, query) if isinstance(kind, Number) else kind
+            for kind, entry in zip(settled, seen.unbind(dim=-1), strict=True)
+        )
     )
+
+
+def _watched(kind: Number, entry: Tensor, query: Tensor) -> Number:
+    """A number, with what its values at random queries say of slips."""
+    repeats = 1 - len(entry.unique()) / len(entry)  # type: ignore[no-untyped-call]
+    echoes = float(((entry[:, None] - query).abs() <= 1e-5 * query.abs()).any(dim=1).double().mean())
+    return replace(kind, mirrored=is_mirrored(entry), continuous=max(repeats, echoes) < RARELY)
 
 
 def declared_kinds(problem: Problem, entries: int) -> tuple[ObservationKind | None, ...]:
@@ -126,8 +143,7 @@ def _settled(problem: Problem, kind: ObservationKind | None, entry: Tensor) -> O
         except ValueError:
             name = type(problem).__name__
             raise ProblemError(f"{name}.observe returned {value:g}; {name}.observation says {kind.allowed}") from None
-    settled = kind.within(float(entry.min()), float(entry.max()))
-    return replace(settled, mirrored=is_mirrored(entry)) if isinstance(settled, Number) else settled
+    return kind.within(float(entry.min()), float(entry.max()))
 
 
 def seconds_per_observation(tasks: TaskBatch, n: int = 8) -> float:

@@ -14,7 +14,7 @@ from cicpe.agents.base import Agent
 from cicpe.baselines.published import PublishedCell, published
 from cicpe.episodes.table import tabulate_agent
 from cicpe.episodes.trace import Trace, trace_episode
-from cicpe.errors import InvalidInput
+from cicpe.errors import InvalidInput, ModelError
 from cicpe.evaluation.evaluate import Evaluation, evaluate_agent
 from cicpe.evaluation.reliability import (
     EVEN,
@@ -27,6 +27,7 @@ from cicpe.evaluation.reliability import (
     survival,
 )
 from cicpe.evaluation.robustness import Robustness, robustness
+from cicpe.files import read_file
 from cicpe.model import Model
 from cicpe.parallel import HERE, Executor
 from cicpe.problems import Problem, TaskBatch
@@ -199,7 +200,14 @@ def training_curves(folder: Path, points: int = 400) -> Curves | None:
     file = folder / "log.jsonl"
     if not file.exists():
         return None
-    lines = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines() if line.strip()]
+    try:
+        return _curves(file, points)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise ModelError(f"{file} cannot be read as the record of a run: {type(error).__name__}: {error}") from None
+
+
+def _curves(file: Path, points: int) -> Curves | None:
+    lines = [json.loads(line) for line in read_file(file).splitlines() if line.strip()]
     looks = [line for line in lines if line.get("look")]
     steps = [line for line in lines if not line.get("look")]
     if not looks or not steps:

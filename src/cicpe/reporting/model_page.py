@@ -69,8 +69,20 @@ def _sample(setting: Setting) -> str:
 def _about(model: Model, measured: Measured) -> Section:
     about, low, high = model.description, model.calibration.epsilons[0], model.calibration.epsilons[-1]
     options = ", ".join(f"{key} {value}" for key, value in about.problem_options.items()) or "none"
+    units = about.units
+    in_units = [
+        ("experiment", units.title),
+        (
+            "settings",
+            ", ".join(f"{one.name}: {one.words(one.least)} to {one.words(one.most)}" for one in units.settings),
+        ),
+        (
+            "sought",
+            ", ".join(one.name for one in units.answers) + f", within {units.tolerance_words(units.epsilon or low)}",
+        ),
+    ]
     rows = [
-        ("problem", f"{about.problem} ({options})"),
+        *(in_units if units.settings else [("problem", f"{about.problem} ({options})")]),
         ("queries", _space(about.query_space)),
         ("answers", _space(about.answer_space)),
         ("epsilon", f"{low:g} to {high:g}"),
@@ -195,7 +207,7 @@ def path_queries(example: Example, epsilon: float) -> PathQueries:
         observation=trace.observation[:stop, 0],
         target=float(trace.target[0]),
         answer=float(trace.mean[stop, 0]),
-        std=float(trace.std[stop, 0]),
+        interval=None if trace.interval is None else (float(trace.interval[0, 0]), float(trace.interval[0, 1])),
         title=f"{stop} queries, off by {trace.loss:.3f}" + ("" if trace.loss <= epsilon else f" (above {epsilon:g})"),
     )
 

@@ -10,7 +10,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
 from cicpe.errors import Implausible, InvalidInput, ModelError, ProblemError, SessionError, allowed_by, refusal
-from cicpe.server.schemas import Fault
+from cicpe.server.schemas import PATTERNS_IN_WORDS, Fault
 from cicpe.sessions.stores import StoreError
 
 SHOWN = 200
@@ -71,7 +71,9 @@ def add_handlers(app: FastAPI) -> None:
     def unreadable(_: Request, error: RequestValidationError) -> Response:
         first = error.errors()[0]
         field = _field(first["loc"])
-        return answer(422, fault(field, first.get("input"), allowed_by(str(first["msg"]))))
+        pattern = first.get("ctx", {}).get("pattern")
+        allowed = PATTERNS_IN_WORDS.get(str(pattern)) or allowed_by(str(first["msg"]))
+        return answer(422, fault(field, first.get("input"), allowed))
 
     @app.exception_handler(HTTPException)
     def elsewhere(request: Request, error: HTTPException) -> Response:

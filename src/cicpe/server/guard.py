@@ -72,7 +72,8 @@ class Guard:
         if self.token is not None and scope["path"].startswith("/api/"):
             kind, _, given = headers.get(b"authorization", b"").partition(b" ")
             if kind.lower() != b"bearer" or not hmac.compare_digest(given.strip(), self.token):
-                raise Refused(401, fault("Authorization", None, "Bearer and the server's token", "a token is needed"))
+                what = "the token is wrong" if given.strip() else "a token is needed"
+                raise Refused(401, fault("Authorization", None, "Bearer and the server's token", what))
 
     def _known(self, name: str) -> bool:
         if name in self.hosts:

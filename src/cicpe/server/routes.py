@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Header, Path
-from fastapi.responses import JSONResponse
+from fastapi.responses import JSONResponse, PlainTextResponse
 from fastapi.security import HTTPBearer
 
 from cicpe.errors import SessionError
@@ -37,6 +37,8 @@ from cicpe.sessions.campaign import Campaign, OtherQuery
 from cicpe.sessions.events import in_force, in_words
 from cicpe.sessions.stores import Conflict, StoredEvent
 from cicpe.sessions.stores.references import NAME, read_reference
+from cicpe.sessions.tables import table_of
+from cicpe.units import Units
 
 CampaignName = Annotated[
     str, Path(description="Its name or `name:NAME`, its id, or `id:` and the first letters of its id.", max_length=69)
@@ -114,7 +116,8 @@ def make_routes(service: CampaignService) -> APIRouter:
     @api.post("/campaigns/{campaign}/tell")
     def tell(campaign: CampaignName, body: Tell, key: IdempotencyKey = None) -> CampaignView:
         """Record what was measured at the open query, which the body names by the version, the step or the query."""
-        return changed(campaign, lambda one: one.tell(body.observation, **_measured(body, key), **_which(body)))
+        measured = _measured(body, key)
+        return changed(campaign, lambda one: one.tell(body.observation, at=body.at, **measured, **_which(body)))
 
     @api.post("/campaigns/{campaign}/correct")
     def correct(campaign: CampaignName, body: Correct, key: IdempotencyKey = None) -> CampaignView:
@@ -162,7 +165,8 @@ def make_routes(service: CampaignService) -> APIRouter:
         """Everything that happened, corrections and undone entries included."""
         record = service.store.find(_checked(campaign))
         stored = service.store.events(record.id)
-        return CampaignLog(campaign=record, events=_entries(stored, set(in_force(one.event for one in stored))))
+        counts = set(in_force(one.event for one in stored))
+        return CampaignLog(campaign=record, events=_entries(stored, counts, service.units(record)))
 
     @api.get("/campaigns/{campaign}/plot")
     def plot(campaign: CampaignName) -> PlotData:
@@ -175,6 +179,15 @@ def make_routes(service: CampaignService) -> APIRouter:
         one = opened(campaign)
         disposition = f'attachment; filename="{one.record.name}.json"'
         return JSONResponse(one.export(), headers={"Content-Disposition": disposition})
+
+    @api.get("/campaigns/{campaign}/table", response_class=PlainTextResponse)
+    def table(campaign: CampaignName) -> PlainTextResponse:
+        """The measurements as CSV, in the units of the campaign."""
+        one = opened(campaign)
+        disposition = f'attachment; filename="{one.record.name}.csv"'
+        return PlainTextResponse(
+            table_of(one.session), media_type="text/csv", headers={"Content-Disposition": disposition}
+        )
 
     return api
 
@@ -204,18 +217,18 @@ def _refusal(service: CampaignService, campaign: Campaign, error: SessionError) 
     now: dict[str, Any] = {"now": service.view(campaign)}
     if isinstance(error, Conflict):
         counts = set(in_force(campaign.session.log))
-        now |= {"expected_version": error.expected, "since": _entries(error.since, counts)}
+        now |= {"expected_version": error.expected, "since": _entries(error.since, counts, campaign.session.units)}
         now |= {"field": "expected_version", "value": error.expected, "allowed": f"{error.version}, the version it has"}
     if isinstance(error, OtherQuery):
         now |= {"field": error.field, "value": error.given, "allowed": f"{error.now}, the open query"}
     return refusal.model_copy(update=now)
 
 
-def _entries(stored: Iterable[StoredEvent], counts: set[int]) -> list[LogEntry]:
+def _entries(stored: Iterable[StoredEvent], counts: set[int], units: Units) -> list[LogEntry]:
     return [
         LogEntry(
             **one.model_dump(exclude={"event"}),
-            words=in_words(one.event),
+            words=in_words(one.event, units),
             in_force=one.position in counts,
             event=one.event,
         )

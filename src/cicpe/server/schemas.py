@@ -1,5 +1,6 @@
 """What goes over the wire: bodies of requests and answers. They are also the documented schema."""
 
+import math
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, FiniteFloat, WithJsonSchema
@@ -8,8 +9,9 @@ from cicpe.sessions.events import MOST_VERIFICATIONS, Event
 from cicpe.sessions.status import Skip, Status
 from cicpe.sessions.stores import CampaignRecord
 from cicpe.sessions.stores.base import KEY_LENGTH, StopName
-from cicpe.sessions.stores.references import NAME
+from cicpe.sessions.stores.references import NAME, NAME_IN_WORDS
 from cicpe.sessions.texts import LONGEST
+from cicpe.units import Units
 
 MOST_NUMBERS = 4096
 """Numbers of one observation or query."""
@@ -38,8 +40,16 @@ Numbers = Annotated[
     ),
 ]
 """A number, or a list of them."""
-Name = Annotated[str, Field(pattern=f"^{NAME.pattern}$", description="What can be typed without quotes.")]
-Key = Annotated[str, Field(min_length=1, max_length=KEY_LENGTH, pattern=r"^[\x21-\x7e]+$")]
+A_NAME = f"^{NAME.pattern}$"
+A_KEY = r"^[\x21-\x7e]+$"
+PATTERNS_IN_WORDS = {
+    A_NAME: NAME_IN_WORDS,
+    A_KEY: f"1 to {KEY_LENGTH} letters, digits and signs of ASCII, without spaces",
+    PRINTABLE: "one line of text, without control characters",
+}
+"""What may be typed, for people."""
+Name = Annotated[str, Field(pattern=A_NAME, description="What can be typed without quotes.")]
+Key = Annotated[str, Field(min_length=1, max_length=KEY_LENGTH, pattern=A_KEY)]
 
 
 class _Body(BaseModel):
@@ -70,8 +80,19 @@ class AboutOpenQuery(Change):
     """The open query itself: refused with 409 where it is another."""
 
 
+def _entry(value: object) -> object:
+    """A finite number, true or false, or a short text."""
+    try:
+        known = isinstance(value, bool) or (isinstance(value, str) and len(value.encode()) <= LONGEST)
+        if known or (isinstance(value, int | float) and math.isfinite(value)):
+            return value
+    except (OverflowError, UnicodeEncodeError):
+        pass
+    raise ValueError("must be a finite number, yes or no, or the name of a category")
+
+
 Observed = Annotated[
-    list[Number | Annotated[bool, Field(strict=True)] | Annotated[str, Field(max_length=LONGEST)]],
+    list[Annotated[Any, BeforeValidator(_entry)]],
     Field(min_length=1, max_length=MOST_NUMBERS),
     BeforeValidator(lambda value: value if isinstance(value, list) else [value]),
     WithJsonSchema(
@@ -101,6 +122,9 @@ class MeasuredValue(_Body):
 
 class Tell(AboutOpenQuery, MeasuredValue):
     """What was measured at the open query."""
+
+    at: Annotated[dict[str, Number], Field(max_length=64)] = {}
+    """By name, settings that were really set to something else; the measurement then counts as attached."""
 
 
 class Correct(Change, MeasuredValue):
@@ -155,8 +179,10 @@ class NewCampaign(_Body):
     name: Name
     model: Annotated[str, Field(max_length=200)]
     """One of ``/api/models``."""
-    epsilon: Annotated[Number, Field(gt=0)]
-    delta: Annotated[Number, Field(gt=0, lt=1)]
+    epsilon: Annotated[Number, Field(gt=0)] | None = None
+    """How far off the answer may be; what the experiment file says where it is not given."""
+    delta: Annotated[Number, Field(gt=0, lt=1)] | None = None
+    """How often it may be farther off, likewise."""
     seed: Annotated[int, Field(strict=True, ge=0, lt=2**32)] = 0
     stop: StopName = "each"
     verify: Annotated[int, Field(strict=True, ge=0, le=MOST_VERIFICATIONS)] = 0
@@ -187,10 +213,6 @@ class CampaignSetting(_Body):
     """Whether an answer is a place among the queries, or a value on the scale of the observations."""
     horizon: int
     """The most queries that the model can take."""
-    target: float
-    """The confidence at which it stops."""
-    exact: bool
-    """Whether that is the calibrated threshold; otherwise it is 1 - delta, and the rule looks at more than that."""
 
 
 class CampaignView(_Body):
@@ -275,6 +297,8 @@ class ModelView(_Body):
     name: str
     problem: str
     options: dict[str, Any]
+    units: Units
+    """What its coordinates mean, and the epsilon and delta of its experiment file; empty for other models."""
     epsilon: Limits
     deltas: list[float]
     """The calibrated ones; the smallest is the least that can be asked for."""

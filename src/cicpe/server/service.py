@@ -7,7 +7,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple, final
 
-import torch
+import numpy as np
 
 from cicpe import zoo
 from cicpe.errors import InvalidInput, ModelError
@@ -25,7 +25,8 @@ from cicpe.server.schemas import (
 from cicpe.sessions.campaign import Campaign
 from cicpe.sessions.session import Session
 from cicpe.sessions.stores import CampaignRecord, Store
-from cicpe.spaces import Box, Interval, Space
+from cicpe.spaces import Interval
+from cicpe.units import Units
 
 KEPT = 32
 """Campaigns whose sessions are kept."""
@@ -40,6 +41,16 @@ class Held(NamedTuple):
     setting: CampaignSetting
 
 
+def _models_by_name(folders: Sequence[str | Path]) -> dict[str, str]:
+    """The zoo and some folders by their names; no folder takes the name of another model."""
+    known = {name: name for name in zoo.names()}
+    for folder in map(Path, folders):
+        place = folder.resolve()
+        if known.setdefault(place.name, str(place)) != str(place):
+            raise InvalidInput("model", str(folder), f"called otherwise: {place.name} is another model of this server")
+    return known
+
+
 @final
 class CampaignService:
     """A store, the models that campaigns may be begun with, and what was opened lately. Safe for threads.
@@ -50,10 +61,7 @@ class CampaignService:
 
     def __init__(self, store: Store, folders: Sequence[str | Path] = ()) -> None:
         self.store = store
-        self.models: Mapping[str, str] = {
-            **{name: name for name in zoo.names()},
-            **{Path(folder).resolve().name: str(Path(folder).resolve()) for folder in folders},
-        }
+        self.models: Mapping[str, str] = _models_by_name(folders)
         self._load = lru_cache(MODELS)(load)
         self._held: OrderedDict[str, Held] = OrderedDict()
         self._lock = threading.Lock()
@@ -72,9 +80,13 @@ class CampaignService:
             if name not in names:
                 raise InvalidInput("context", {name: value}, f"given by name: {', '.join(names) or 'none'}")
         reference = self.models[wish.model]
-        settings = wish.model_dump(exclude={"model"}) | {"context": model.full_context(wish.context)}
+        epsilon, delta = model.promise(wish.epsilon, wish.delta)
+        known = {"context": model.full_context(wish.context), "epsilon": epsilon, "delta": delta}
+        settings = wish.model_dump(exclude={"model", "verify"}) | known
         campaign = Campaign.new(self.store, model, reference, **settings)
-        self._keep(campaign.record, Held(campaign.session.fork(), _setting(model, campaign.record, campaign.session)))
+        if wish.verify:
+            campaign.ask_to_verify(wish.verify)
+        self._keep(campaign.record, Held(campaign.session.fork(), _setting(model, campaign.session)))
         return campaign
 
     def open(self, name: str) -> Campaign:
@@ -114,8 +126,13 @@ class CampaignService:
         setting = held.setting if held is not None else self._settled(campaign)
         return CampaignView(campaign=campaign.record, setting=setting, status=campaign.session.status())
 
+    def units(self, record: CampaignRecord) -> Units:
+        """The units of a campaign that was opened before; none of another, whose model need not be read for them."""
+        held = self._held.get(record.id)
+        return Units() if held is None else held.session.units
+
     def _settled(self, campaign: Campaign) -> CampaignSetting:
-        return _setting(self._load(campaign.record.model), campaign.record, campaign.session)
+        return _setting(self._load(campaign.record.model), campaign.session)
 
     def _opened(self, record: CampaignRecord) -> Campaign:
         try:
@@ -154,6 +171,7 @@ def model_view(name: str, model: Model) -> ModelView:
         name=name,
         problem=about.problem,
         options=about.problem_options,
+        units=about.units,
         epsilon=Limits(low=calibration.epsilons[0], high=calibration.epsilons[-1]),
         deltas=list(calibration.deltas),
         context=[ContextRange(name=n, low=low, high=high, default=default) for n, low, high, default in ranges],
@@ -163,28 +181,18 @@ def model_view(name: str, model: Model) -> ModelView:
     )
 
 
-def _setting(model: Model, record: CampaignRecord, session: Session) -> CampaignSetting:
+def _setting(model: Model, session: Session) -> CampaignSetting:
     query, answer = session.query_space, model.belief.answer_space
-    agent = model.agent(record.epsilon, record.delta, record.stop)
-    exact = not agent.stop_rule.uses_cost and agent.stop_epsilon == record.epsilon
-    threshold = float(agent.shown_threshold(torch.tensor([session.context]))[0]) if exact else 1 - record.delta
     lies = "query" if answer == query else "observation" if isinstance(answer, Interval) else None
     return CampaignSetting(
-        query=_limits(query),
-        answer=_limits(answer),
+        query=_limits(session.query_limits),
+        answer=_limits(session.answer_limits),
         observations=session.observation_dim,
         observed=list(session.observations.words),
         answer_lies=lies if lies != "observation" or session.observation_dim == 1 else None,
-        horizon=agent.horizon,
-        target=threshold,
-        exact=exact,
+        horizon=model.belief.horizon,
     )
 
 
-def _limits(space: Space) -> list[Limits]:
-    match space:
-        case Box(low=lows, high=highs):
-            return [Limits(low=low, high=high) for low, high in zip(lows, highs, strict=True)]
-        case Interval(low=low, high=high):
-            return [Limits(low=low, high=high)]
-    return [Limits(low=-1.0, high=1.0)] * space.dim  # unit vectors
+def _limits(ends: np.ndarray | None) -> list[Limits]:
+    return [] if ends is None else [Limits(low=low, high=high) for low, high in ends.tolist()]

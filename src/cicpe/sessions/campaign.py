@@ -1,13 +1,17 @@
 """A campaign: a session that is kept in a store, and its model, which must stay the same."""
 
-from collections.abc import Callable, Mapping
-from typing import Any, Protocol, SupportsIndex, final, runtime_checkable
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Protocol, SupportsIndex, final, runtime_checkable
 
+from cicpe.display import as_table, in_a_line
 from cicpe.errors import InvalidInput, ModelError, SessionError
 from cicpe.sessions.events import Event, in_digits, in_words
 from cicpe.sessions.session import Session
 from cicpe.sessions.stores.base import CampaignRecord, Conflict, StopName, Store, StoredEvent, check_key
-from cicpe.sessions.values import Observed, Values, entries, numbers
+from cicpe.sessions.values import Observed, Values, numbers
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
 
 
 @runtime_checkable
@@ -61,14 +65,13 @@ class Campaign:
         delta: float,
         seed: int = 0,
         stop: StopName = "each",
-        verify: int = 0,
         context: Mapping[str, float] | None = None,
     ) -> "Campaign":
         """A new campaign. ``reference`` is where the model will be found again: a name in the zoo, or its folder."""
         given = dict(context or {})
         for reserved in {"epsilon", "delta", "seed", "stop", "verify", "self"} & set(given):
             raise InvalidInput("context", {reserved: given[reserved]}, "a context of this model")
-        session = model.session(epsilon, delta, seed=seed, stop=stop, verify=verify, **given)
+        session = model.session(epsilon, delta, seed=seed, stop=stop, verify=0, **given)
         record = store.create(
             name=name,
             model=reference,
@@ -78,7 +81,6 @@ class Campaign:
             seed=seed,
             stop=stop,
             context=given,
-            events=session.log,
         )
         return cls(store, record, session)
 
@@ -118,6 +120,19 @@ class Campaign:
         made = store.create(name=name, model=reference, model_sha256=model.fingerprint, events=session.log, **kept)
         return cls(store, made, session)
 
+    def __repr__(self) -> str:
+        return in_a_line(f"Campaign {self._record.name}", self._facts())
+
+    def _repr_html_(self) -> str:
+        return as_table(f"Campaign {self._record.name}", self._facts())
+
+    def _facts(self) -> dict[str, str]:
+        return {"model": self._record.model, **self.session.facts()}
+
+    def to_frame(self) -> "DataFrame":
+        """The history, as ``Session.to_frame`` has it."""
+        return self.session.to_frame()
+
     @property
     def record(self) -> CampaignRecord:
         """What the campaign is, at the version that this object has seen."""
@@ -133,6 +148,7 @@ class Campaign:
         self,
         observation: Observed,
         *,
+        at: Mapping[str, float] | None = None,
         confirm: bool = False,
         key: str | None = None,
         expected_version: int | None = None,
@@ -143,13 +159,14 @@ class Campaign:
 
         def make() -> Event:
             self._check_open(step, query)
-            return self.session.told(observation, confirm)
+            return self.session.told(observation, confirm, at)
 
-        self._take(make, "told", {"observation": observation}, key, expected_version)
+        kind = "attached" if at and self.session.really_set(at) != self.session.really_set({}) else "told"
+        self._take(make, kind, {"observation": observation}, key, expected_version)
 
     def attach(
         self,
-        query: Values,
+        query: Values | Mapping[str, float],
         observation: Observed,
         *,
         confirm: bool = False,
@@ -163,6 +180,30 @@ class Campaign:
             return self.session.attached(query, observation, confirm)
 
         self._take(make, "attached", given, key, expected_version)
+
+    def attach_all(
+        self, rows: Iterable[tuple[Values | Mapping[str, float], Observed]], *, confirm: bool = False
+    ) -> int:
+        """Takes measurements made before, all of them or, where one cannot be taken, none.
+
+        Args:
+            rows: Queries and observations, in the order in which they were made.
+            confirm: Take those too that are not plausible.
+
+        Returns:
+            How many there were.
+        """
+        trial, made = self.session.fork(), []
+        for number, (query, observation) in enumerate(rows, start=1):
+            try:
+                event = trial.attached(query, observation, confirm)
+                trial.take(event)
+            except InvalidInput as error:
+                raise InvalidInput(f"row {number}: {error.field}", error.value, error.allowed) from None
+            made.append(event)
+        for event in made:
+            self.attach(event.query, event.observation, confirm=confirm)
+        return len(made)
 
     def correct(
         self,
@@ -245,7 +286,8 @@ class Campaign:
             return OtherQuery(name, "step", step, len(session.history) + 1)
         if query is not None and not session.is_open(query):
             asked = tuple(session.ask().tolist())
-            return OtherQuery(name, "query", in_digits(numbers("query", query, len(asked))), in_digits(asked))
+            words = session.units.query_words if session.units.settings else in_digits
+            return OtherQuery(name, "query", words(numbers("query", query, len(asked))), words(asked))
         return None
 
     def _take(
@@ -294,16 +336,17 @@ class Campaign:
         if event.kind != kind or not all(
             self._same(name, value, getattr(event, name)) for name, value in given.items()
         ):
-            raise InvalidInput("key", key, f"a new key: with this one, someone has already {in_words(event)}")
+            raise InvalidInput(
+                "key", key, f"a new key: with this one, someone has already {in_words(event, self.session.units)}"
+            )
         return True
 
     def _same(self, field: str, given: Any, recorded: Any) -> bool:
         if not isinstance(recorded, tuple):
             return bool(given == recorded)
         if field == "observation":
-            told = entries(field, given, len(recorded))
-            return self.session.observations.read(field, told, confirm=True) == recorded
-        values = numbers(field, given, len(recorded))  # a point is recorded in single precision
+            return self.session.read_observation(given, confirm=True)[0] == recorded
+        values = self.session.read_query(given)  # a point is recorded in single precision
         return all(abs(one - two) <= 1e-6 * max(1.0, abs(two)) for one, two in zip(values, recorded, strict=True))
 
 

@@ -19,6 +19,7 @@ from pydantic import (
 
 from cicpe.errors import SessionError
 from cicpe.sessions.texts import check_reason
+from cicpe.units import Units
 
 MOST_VERIFICATIONS = 100
 """Redundant queries that can be asked for."""
@@ -134,24 +135,33 @@ def in_force(events: Iterable[Event], before: Sequence[int] = (), start: int = 0
     return tuple(positions)
 
 
-def in_words(event: Event) -> str:
-    """One line about an event."""
+def in_words(event: Event, units: Units | None = None) -> str:
+    """One line about an event, in the units of whoever measured, where they are given."""
     sure = ", confirmed" if isinstance(event, _Observed) and event.confirmed else ""
     match event:
         case Told():
-            return f"told {in_digits(event.observation)} at {in_digits(event.query)}{sure}"
+            return f"told {_observed(event, units)} at {_place(event.query, units)}{sure}"
         case Attached():
-            return f"attached {in_digits(event.observation)} at {in_digits(event.query)}{sure}"
+            return f"attached {_observed(event, units)} at {_place(event.query, units)}{sure}"
         case Corrected():
-            return f"corrected step {event.step} to {in_digits(event.observation)}{sure}"
+            return f"corrected step {event.step} to {_observed(event, units)}{sure}"
         case Skipped():
-            return f"skipped {in_digits(event.query)}" + (f": {event.reason}" if event.reason else "")
+            return f"skipped {_place(event.query, units)}" + (f": {event.reason}" if event.reason else "")
         case Undone():
             return f"undid entry {event.position}"
         case Verifying():
             return f"asked for {event.queries} redundant queries before a stop"
         case Released():
             return "released the stop" + (f": {event.reason}" if event.reason else "")
+
+
+def _place(query: Sequence[float], units: Units | None) -> str:
+    return units.query_words(query) if units is not None and units.settings else in_digits(query)
+
+
+def _observed(event: _Observed, units: Units | None) -> str:
+    readout = None if units is None else units.readout
+    return in_digits(event.observation) if readout is None else ", ".join(map(readout.words, event.observation))
 
 
 def in_digits(values: Sequence[float]) -> str:

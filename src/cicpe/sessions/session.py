@@ -2,13 +2,16 @@
 
 A session is a log of events (``events.py``) that is only ever appended to. What it asks, recommends and
 believes is derived from the log: the open query is a pure function of the model, the seed and the log.
+
+What it says and takes, and what the log holds, is in the units of whoever measures (``cicpe.units``); the agent's own
+coordinates are inside.
 """
 
 import copy
 import operator
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from statistics import NormalDist
-from typing import Any, NamedTuple, SupportsIndex, final
+from typing import TYPE_CHECKING, Any, NamedTuple, SupportsIndex, final
 
 import numpy as np
 import torch
@@ -17,9 +20,12 @@ from torch import Generator, Tensor
 from cicpe._version import __version__
 from cicpe.agents.alarm import InPrior, in_prior
 from cicpe.agents.base import Agent, Proposal
-from cicpe.errors import Implausible, InvalidInput, SessionError
+from cicpe.display import as_table, in_a_line
+from cicpe.errors import Implausible, InvalidInput, ModelError, SessionError
+from cicpe.frames import to_frame
 from cicpe.plates import only_query
-from cicpe.problems.observations import ObservationKinds
+from cicpe.problems.observations import ObservationKinds, kind_of_readout
+from cicpe.rounding import decimals_for
 from cicpe.sessions.events import (
     MOST_VERIFICATIONS,
     Attached,
@@ -30,6 +36,7 @@ from cicpe.sessions.events import (
     Told,
     Undone,
     Verifying,
+    in_digits,
     in_force,
 )
 from cicpe.sessions.skipping import elsewhere
@@ -37,6 +44,11 @@ from cicpe.sessions.status import Reason, Skip, Status, StatusStep
 from cicpe.sessions.texts import check_text
 from cicpe.sessions.values import Observed, Values, entries, numbers
 from cicpe.spaces import Box, Interval, Space, Sphere
+from cicpe.units import Units
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+    from pandas import DataFrame
 
 FORMAT = "cicpe-session-1"
 SAME_PLACE = 1e-3
@@ -99,6 +111,8 @@ class Session:
         answer_space: Where answers lie; the credible region is cut to it.
         typical_queries: Mean number of queries on calibration episodes, where known.
         model_sha256: Which model this is, for the export.
+        context_names: What each number of the context is.
+        units: What the coordinates mean to whoever measures; the coordinates themselves where not given.
     """
 
     def __init__(
@@ -114,13 +128,18 @@ class Session:
         answer_space: Space | None = None,
         typical_queries: float | None = None,
         model_sha256: str | None = None,
+        context_names: Sequence[str] = (),
+        units: Units | None = None,
     ) -> None:
+        self.units = units or Units()
         self.epsilon, self.delta, self.seed = epsilon, delta, seed
         self.query_space, self.answer_space = query_space, answer_space
-        self.observations: ObservationKinds = (
-            ObservationKinds.any_number(observations) if isinstance(observations, int) else observations
-        )
+        if isinstance(observations, int):
+            observations = ObservationKinds.any_number(observations)
+        readout = self.units.readout
+        self.observations = observations if readout is None else ObservationKinds((kind_of_readout(readout),))
         self.context, self.model_sha256 = tuple(map(float, context)), model_sha256
+        self.context_names = tuple(context_names)
         self._agent, self._typical_queries = agent, typical_queries
         self._log: tuple[Event, ...] = ()
         self._start = self._now = self._begun(0)
@@ -185,12 +204,12 @@ class Session:
     @property
     def recommendation(self) -> np.ndarray:
         """The answer, should the session end now."""
-        return self._now.proposal.recommendation[0].numpy().copy()
+        return self._summary(self._now.proposal).recommendation
 
     @property
     def std(self) -> np.ndarray:
         """Standard deviation of each coordinate of the answer."""
-        return self._now.proposal.std[0].numpy().copy()
+        return self._summary(self._now.proposal).std
 
     @property
     def p_value(self) -> float | None:
@@ -209,31 +228,63 @@ class Session:
         return float(self._now.proposal.confidence[0])
 
     @property
-    def credible_region(self) -> np.ndarray:
-        """A box about the recommendation, one row of (low, high) a coordinate, cut to the answer space.
+    def stops_at(self) -> float | None:
+        """The confidence at which it stops, as it is shown; None where the stop rule looks at more than that."""
+        threshold = self._now.agent.stops_at(self._now.state)
+        return None if threshold is None else float(threshold[0])
 
-        As far as the posterior is normal, all coordinates of the target are inside at once with a probability
-        of 1 - delta or more: each side is the recommendation -/+ z std, where z is the normal quantile at
-        1 - delta / (2 dim), Bonferroni's share of delta. It is a picture of the posterior; what the stop
-        rule goes by, and what is calibrated, is the confidence.
+    @property
+    def credible_region(self) -> np.ndarray:
+        """A box that holds the recommendation, one row of (low, high) per coordinate, cut to the answer space.
+
+        By the agent's belief all coordinates of the target are inside at once with a probability of 1 - delta or
+        more: the sides are its quantiles at delta / (2 dim) and 1 - delta / (2 dim), Bonferroni's share of delta. It is
+        a picture of the posterior; what the stop rule goes by, and what is calibrated, is the confidence. Only an agent
+        that has no posterior, but a mean and a standard deviation, is taken to be normal.
         """
-        middle, std = self.recommendation.astype(np.float64), self.std.astype(np.float64)
-        reach = NormalDist().inv_cdf(1 - self.delta / (2 * len(middle))) * std
-        region = np.stack([middle - reach, middle + reach], axis=1)
-        limits = self.answer_limits
-        return region if limits is None else np.clip(region, limits[:, :1], limits[:, 1:])
+        return self._region(self._now.agent, self._now.state, self._now.proposal, len(self._now.positions))
+
+    def _region(self, agent: Agent, state: Any, proposal: Proposal, position: int) -> np.ndarray:
+        middle = proposal.recommendation[0].double().numpy()
+        tail = self.delta / (2 * len(middle))
+        quantiles = agent.quantiles(state, (tail, 1 - tail), self._rng(position))
+        if quantiles is None:
+            reach = NormalDist().inv_cdf(1 - tail) * proposal.std[0].double().numpy()
+            region = np.stack([middle - reach, middle + reach], axis=1)
+        else:
+            region = quantiles[0].double().numpy()
+        region = np.stack([np.minimum(region[:, 0], middle), np.maximum(region[:, 1], middle)], axis=1)
+        limits = _limits_of(self.answer_space)
+        return self._answers_in_units(region if limits is None else np.clip(region, limits[:, :1], limits[:, 1:]))
 
     @property
     def answer_limits(self) -> np.ndarray | None:
         """The smallest and largest value of each coordinate of an answer, where the answer space is known."""
-        match self.answer_space:
-            case Box(low=low, high=high):
-                return np.array([low, high]).T
-            case Interval(low=low, high=high):
-                return np.array([[low, high]])
-            case Sphere(dim=dim):
-                return np.array([[-1.0, 1.0]] * dim)
-        return None
+        limits = _limits_of(self.answer_space)
+        return None if limits is None else self._answers_in_units(limits)
+
+    @property
+    def query_limits(self) -> np.ndarray:
+        """The smallest and largest value of each coordinate of a query."""
+        limits = _limits_of(self.query_space)
+        assert limits is not None
+        if not self.units.settings:
+            return limits
+        return np.array([[one.least, one.most] for one in self.units.settings])
+
+    def _answers_in_units(self, ends: np.ndarray) -> np.ndarray:
+        """Rows of (low, high), from the agent's coordinates."""
+        if not self.units.answers:
+            return ends
+        return np.sort(np.array([self.units.answer_values(side) for side in ends.T.tolist()]).T, axis=1)
+
+    def _summary(self, proposal: Proposal) -> BeliefSummary:
+        """What a proposal says of the answer."""
+        answer, std = proposal.recommendation[0].numpy().copy(), proposal.std[0].numpy().copy()
+        if self.units.answers:
+            std = np.array(self.units.answer_spread(answer.tolist(), std.tolist()))
+            answer = np.array(self.units.answer_values(answer.tolist()))
+        return BeliefSummary(answer, std, float(proposal.confidence[0]))
 
     @property
     def expected_remaining_queries(self) -> float | None:
@@ -252,7 +303,8 @@ class Session:
     @property
     def reason(self) -> Reason:
         """Why it stopped or goes on, as a code and in words."""
-        found = f"a confidence of {self.confidence:.3f} that the answer is within {self.epsilon:g}"
+        within = self.units.tolerance_words(self.epsilon)
+        found = f"a confidence of {self.confidence:.3f} that the answer is within {within}"
         rule = f"The stop rule for delta {self.delta:g} is"
         if self.held and not self.truncated:
             return Reason("held", f"{rule} met: {found}. {HELD}{self._remarks()}")
@@ -283,7 +335,7 @@ class Session:
 
     def status(self) -> Status:
         """Everything above as plain data."""
-        made = len(self.history)
+        made, region = len(self.history), self.credible_region.tolist()
         return Status(
             version=self.version,
             epsilon=self.epsilon,
@@ -294,6 +346,7 @@ class Session:
             truncated=self.truncated,
             reason=self.reason,
             confidence=self.confidence,
+            stops_at=self.stops_at,
             p_value=self.p_value,
             in_prior=self.in_prior,
             held=self.held,
@@ -302,23 +355,84 @@ class Session:
             verifying=self.verifying,
             recommendation=tuple(self.recommendation.tolist()),
             std=tuple(self.std.tolist()),
-            credible_region=tuple((low, high) for low, high in self.credible_region.tolist()),
+            credible_region=tuple((low, high) for low, high in region),
+            decimals=tuple(decimals_for(low, high) for low, high in region),
             expected_remaining_queries=self.expected_remaining_queries,
             history=self.history,
+            units=self.units,
             **self._counts(),
+        )
+
+    def __repr__(self) -> str:
+        return in_a_line("Session", self.facts())
+
+    def _repr_html_(self) -> str:
+        return as_table("Session", self.facts())
+
+    def facts(self) -> dict[str, str]:
+        """What a person wants to know of it at first sight, by name."""
+        answer = self.units.answer_with_region(self.recommendation.tolist(), self.credible_region.tolist())
+        state = "ended at its horizon" if self.truncated else "stopped" if self.stopped else "asking"
+        return {
+            "epsilon": f"{self.epsilon:g}",
+            "delta": f"{self.delta:g}",
+            **{name: f"{value:g}" for name, value in zip(self.context_names, self.context, strict=False)},
+            "state": f"{state} after {len(self.history)} step{'' if len(self.history) == 1 else 's'}",
+            "answer": answer if self.units.answers else f"({answer})",
+            "confidence": f"{self.confidence:.3f}",
+            **({} if self.stopped else {"next query": in_digits(self._open_place)}),
+        }
+
+    def to_frame(self) -> "DataFrame":
+        """The history, with what was believed after each step.
+
+        Returns:
+            A pandas data frame with a row per step: the query (``a1``, ``a2`` ...), the observation (``y1`` ...), its
+            source and its first value where that was corrected, then the confidence and the answer (``x1`` ...) that
+            followed.
+        """
+        rows = []
+        for number, (step, then) in enumerate(zip(self.history, self.trace()[1:], strict=True), start=1):
+            row: dict[str, Any] = {"step": number}
+            row |= {f"a{i + 1}": value for i, value in enumerate(step.query)}
+            row |= {f"y{i + 1}": value for i, value in enumerate(step.observation)}
+            row |= {"source": step.source, "first_observation": step.first_observation, "confidence": then.confidence}
+            rows.append(row | {f"x{i + 1}": float(value) for i, value in enumerate(then.recommendation)})
+        return to_frame(rows)
+
+    def plot(self) -> "Figure":
+        """The campaign so far: what was measured, the answer with its credible interval, and the confidence.
+
+        Returns:
+            A matplotlib figure, which a notebook shows and ``savefig`` keeps.
+        """
+        from cicpe.plots.campaign import plot_campaign
+
+        proposals, regions = [], []
+        for made, state in enumerate(self._states()):
+            proposals.append(self._agent.propose(state, self._rng(made)))
+            regions.append(self._region(self._start.agent, state, proposals[-1], made))
+        return plot_campaign(
+            np.array([step.observation for step in self.history]).reshape(-1, self.observation_dim),
+            np.stack([self._summary(said).recommendation for said in proposals]),
+            np.stack(regions),
+            np.array([float(said.confidence[0]) for said in proposals]),
+            asked=1 - self.delta,
+            stopped=self.stopped and not self.truncated,
         )
 
     def trace(self) -> list[BeliefSummary]:
         """What it believes before the first step and after each, by the history as it is known now."""
-        then, beliefs = self._start, []
-        for made in range(len(self.history) + 1):
-            if made:
-                then = then._replace(state=self._observed(then, self.history[made - 1 : made]))
-            said = self._agent.propose(then.state, self._rng(made))
-            beliefs.append(
-                BeliefSummary(said.recommendation[0].numpy(), said.std[0].numpy(), float(said.confidence[0]))
-            )
-        return beliefs
+        states = enumerate(self._states())
+        return [self._summary(self._agent.propose(state, self._rng(made))) for made, state in states]
+
+    def _states(self) -> Iterator[Any]:
+        """The agent's state before the first step and after each."""
+        then = self._start
+        yield then.state
+        for made in range(len(self.history)):
+            then = then._replace(state=self._observed(then, self.history[made : made + 1]))
+            yield then.state
 
     def export(self) -> dict[str, Any]:
         """A JSON document with everything. ``replay`` of its events in a new session of the model gives this one."""
@@ -339,39 +453,72 @@ class Session:
     def ask(self) -> np.ndarray:
         """The next query. Asking again before telling gives the same one."""
         self._check_open("read its recommendation; there is nothing more to measure")
-        return self._open_query.numpy().copy()
+        return np.array(self._open_place) if self.units.settings else self._open_query.numpy().copy()
 
-    def told(self, observation: Observed, confirm: bool = False) -> Told:
-        """The event of telling, not yet taken."""
+    def ask_by_name(self) -> dict[str, float]:
+        """The next query with the settings' names; ``x1``, ``x2`` ... where they have none."""
+        names = self.units.names or tuple(f"x{i + 1}" for i in range(self.query_space.dim))
+        return dict(zip(names, self.ask().tolist(), strict=True))
+
+    def told(
+        self, observation: Observed, confirm: bool = False, at: Mapping[str, float] | None = None
+    ) -> Told | Attached:
+        """The event of telling, not yet taken: where other settings were really set, one of measuring there."""
         self._check_open("this observation was not taken; its recommendation stands")
-        values, confirmed = self._observed_values(observation, confirm)
-        return Told(query=self._open_query.tolist(), observation=values, confirmed=confirmed)
+        place = self.really_set(at or {})
+        if place != self._open_place:
+            return self.attached(place, observation, confirm)
+        values, confirmed = self.read_observation(observation, confirm)
+        others = [step.observation for step in self.history if not self.is_open(step.query)]
+        slip = self.observations.slip(values, others, list(place))
+        if slip is not None and not confirm:
+            readout = self.units.readout
+            raise Implausible("observation" if readout is None else readout.name, observation, slip)
+        return Told(query=place, observation=values, confirmed=confirmed or slip is not None)
 
-    def _observed_values(self, observation: Observed, confirm: bool) -> tuple[tuple[float, ...], bool]:
+    def really_set(self, at: Mapping[str, float]) -> tuple[float, ...]:
+        """The open query with some of its settings replaced."""
+        if at and not self.units.settings:
+            raise InvalidInput("at", dict(at), "left out: this model's settings have no names")
+        self.units.check_names(at)
+        named = zip(self.units.names, self._open_place, strict=False)
+        return tuple(at.get(name, value) for name, value in named) if at else self._open_place
+
+    def read_observation(self, observation: Observed, confirm: bool = False) -> tuple[tuple[float, ...], bool]:
         """The numbers of an observation, and whether they had to be confirmed; refused where they cannot be."""
-        given = entries("observation", observation, self.observation_dim)
+        name, given = self.units.read_observation(observation)
+        values = entries(name, given, self.observation_dim)
         try:
-            return self.observations.read("observation", given), False
+            return self.observations.read(name, values), False
         except Implausible:
             if not confirm:
                 raise
-            return self.observations.read("observation", given, confirm=True), True
+            return self.observations.read(name, values, confirm=True), True
+
+    def read_query(self, given: Values | Mapping[str, float]) -> tuple[float, ...]:
+        """Settings as the log holds them, checked."""
+        return numbers("query", self.units.read_query(given), self.query_space.dim)
+
+    def _coordinates(self, place: Sequence[float]) -> Tensor:
+        """A query in units as the agent sees it."""
+        return torch.tensor(self.units.query_coordinates(place), dtype=torch.float32)
 
     def is_open(self, query: Values) -> bool:
         """Whether a query is the open one, but for the digits that were not written down."""
-        place = torch.tensor(numbers("query", query, self.query_space.dim), dtype=torch.float32)
+        place = self._coordinates(numbers("query", query, self.query_space.dim))
         off = (self._open_query - place).abs() / self.query_space.unit_scale
         return not self.stopped and bool((off <= SAME_PLACE).all())
 
-    def attached(self, query: Values, observation: Observed, confirm: bool = False) -> Attached:
+    def attached(self, query: Values | Mapping[str, float], observation: Observed, confirm: bool = False) -> Attached:
         """The event of attaching, not yet taken."""
-        place = numbers("query", query, self.query_space.dim)
-        point = torch.tensor(place, dtype=torch.float32)
+        place = self.read_query(query)
+        point = self._coordinates(place)
         off = (self.query_space.project(point) - point).abs() / self.query_space.unit_scale
         if not bool((off <= 1e-4).all()):
-            raise InvalidInput("query", query, f"a point of {self.query_space}")
-        values, confirmed = self._observed_values(observation, confirm)
-        return Attached(query=point.tolist(), observation=values, confirmed=confirmed)
+            raise InvalidInput("query", query, self.query_space.words)
+        values, confirmed = self.read_observation(observation, confirm)
+        made_at = place if self.units.settings else point.tolist()
+        return Attached(query=made_at, observation=values, confirmed=confirmed)
 
     def corrected(self, step: SupportsIndex, observation: Observed, confirm: bool = False) -> Corrected:
         """The event of correcting, not yet taken."""
@@ -382,13 +529,13 @@ class Session:
             raise InvalidInput("step", step, "a whole number") from None
         if not 1 <= number <= made:
             raise InvalidInput("step", step, f"from 1 to {made}" if made else "one that was told; nothing was told yet")
-        values, confirmed = self._observed_values(observation, confirm)
+        values, confirmed = self.read_observation(observation, confirm)
         return Corrected(step=number, observation=values, confirmed=confirmed)
 
     def skipped(self, reason: str = "") -> Skipped:
         """The event of skipping, not yet taken."""
         self._check_open("there is no open query to skip")
-        return Skipped(query=self._open_query.tolist(), reason=check_text("reason", reason))
+        return Skipped(query=self._open_place, reason=check_text("reason", reason))
 
     def released(self, reason: str = "") -> Released:
         """The event of releasing, not yet taken."""
@@ -414,17 +561,18 @@ class Session:
             raise SessionError("there is nothing to undo")
         return Undone(position=self._now.positions[-1])
 
-    def tell(self, observation: Observed, *, confirm: bool = False) -> None:
+    def tell(self, observation: Observed, *, confirm: bool = False, at: Mapping[str, float] | None = None) -> None:
         """Takes the observation made at the query that ``ask`` gave.
 
         Args:
             observation: Of the kind that the problem's observations are: a number or several, or yes and no, or the
-                name of a category. What cannot be is refused.
+                name of a category, or text such as ``7/20`` and ``312 HV``. What cannot be is refused.
             confirm: Take it though it is not plausible (``cicpe.errors.Implausible``); the log says so.
+            at: By name, settings that were really set to something else; the observation then counts as attached.
         """
-        self.take(self.told(observation, confirm))
+        self.take(self.told(observation, confirm, at))
 
-    def attach(self, query: Values, observation: Observed, *, confirm: bool = False) -> None:
+    def attach(self, query: Values | Mapping[str, float], observation: Observed, *, confirm: bool = False) -> None:
         """Takes an observation made elsewhere, at any point of the query space; after a stop too.
 
         The calibrated guarantee is about queries that the agent chose: the status counts the others.
@@ -487,6 +635,11 @@ class Session:
     def _open_query(self) -> Tensor:
         return only_query(self._now.proposal.query)[0]
 
+    @property
+    def _open_place(self) -> tuple[float, ...]:
+        """The open query in units, as it can be set."""
+        return self.units.settable(self._open_query.tolist())
+
     def _check_open(self, otherwise: str) -> None:
         if self.stopped:
             raise SessionError(f"the session has stopped: {otherwise}")
@@ -510,7 +663,7 @@ class Session:
         state = self._observed(known, steps[len(known.steps) :])
         proposal = self._propose(known.agent, state, len(positions), skips)
         # An observation far beyond any in training can overflow the network: better refused than believed.
-        if not all(bool(part.isfinite().all()) for part in proposal if isinstance(part, Tensor)):
+        if not proposal.is_finite:
             values = getattr(events[-1], "observation", None)
             raise InvalidInput("observation", values, "of a size that the model was trained for")
         released = any(isinstance(event, Released) for event in entries_in_force)
@@ -520,15 +673,18 @@ class Session:
         """Before anything has happened."""
         agent = self._agent.verified(verify)
         state = agent.begin(torch.tensor([list(self.context)], dtype=torch.float32))
-        return _Derived(agent, verify, False, (), (), (), state, self._propose(agent, state, 0, ()))
+        first = self._propose(agent, state, 0, ())
+        if not first.is_finite:
+            raise ModelError("the model's first query or answer is not a number: its weights or thresholds are damaged")
+        return _Derived(agent, verify, False, (), (), (), state, first)
 
     def _observed(self, known: _Derived, steps: Sequence[StatusStep]) -> Any:
         if not steps:
             return known.state
-        plate = torch.tensor([[step.query for step in steps]], dtype=torch.float32)
-        return known.agent.observe(
-            known.state, plate, torch.tensor([[step.observation for step in steps]], dtype=torch.float32)
-        )
+        units = self.units
+        plate = torch.tensor([[units.query_coordinates(step.query) for step in steps]], dtype=torch.float32)
+        seen = torch.tensor([[units.observation_coordinates(step.observation) for step in steps]], dtype=torch.float32)
+        return known.agent.observe(known.state, plate, seen)
 
     def _rng(self, position: int) -> Generator:
         # A generator of its own for every position: the next query depends on the log, not on how it was reached.
@@ -538,11 +694,26 @@ class Session:
     def _propose(self, agent: Agent, state: Any, position: int, skips: Sequence[Skip]) -> Proposal:
         rng = self._rng(position)
         proposal = agent.propose(state, rng)
-        if not skips:
+        if skips:
+            avoid = self.query_space.to_unit(torch.stack([self._coordinates(skip.query) for skip in skips]))
+            query = elsewhere(self.query_space, only_query(proposal.query), avoid, rng)
+            proposal = proposal._replace(query=query[:, None])
+        if not self.units.settings:
             return proposal
-        avoid = self.query_space.to_unit(torch.tensor([skip.query for skip in skips]))
-        query = elsewhere(self.query_space, only_query(proposal.query), avoid, rng)
-        return proposal._replace(query=query[:, None])
+        place = self._coordinates(self.units.settable(only_query(proposal.query)[0].tolist()))
+        return proposal._replace(query=place[None, None])
+
+
+def _limits_of(space: Space | None) -> np.ndarray | None:
+    """Rows of (low, high), one a coordinate."""
+    match space:
+        case Box(low=low, high=high):
+            return np.array([low, high]).T
+        case Interval(low=low, high=high):
+            return np.array([[low, high]])
+        case Sphere(dim=dim):
+            return np.array([[-1.0, 1.0]] * dim)
+    return None
 
 
 def _fold(events: Sequence[Event]) -> tuple[tuple[StatusStep, ...], tuple[Skip, ...]]:

@@ -5,6 +5,8 @@ from typing import Literal, final
 
 from pydantic import BaseModel, ConfigDict
 
+from cicpe.units import Units
+
 ReasonCode = Literal["unsure", "verifying", "held", "confident", "horizon"]
 Source = Literal["told", "attached"]
 
@@ -61,6 +63,8 @@ class Status(BaseModel):
     """Whether it stopped at the horizon, short of the confidence that was asked for."""
     reason: Reason
     confidence: float
+    stops_at: float | None
+    """The calibrated confidence at which it stops; None where its stop rule looks at more than that."""
     p_value: float | None
     """How likely a history of the prior is to look as odd; None where the model has no alarm."""
     in_prior: Literal["yes", "doubtful", "no", "unknown"]
@@ -75,6 +79,9 @@ class Status(BaseModel):
     recommendation: tuple[float, ...]
     std: tuple[float, ...]
     credible_region: tuple[tuple[float, float], ...]
+    """Low and high of each coordinate of the answer, by the agent's belief."""
+    decimals: tuple[int, ...]
+    """Digits after the decimal point that are worth reading of each coordinate, by the width of its interval."""
     expected_remaining_queries: float | None
     attached: int
     """Steps that were measured elsewhere."""
@@ -83,3 +90,5 @@ class Status(BaseModel):
     skipped: int
     """Queries that could not be made."""
     history: tuple[StatusStep, ...]
+    units: Units = Units()
+    """What queries, observations and answers mean; empty where they are a model's own coordinates."""

@@ -29,5 +29,24 @@ def shown_text(text: str) -> str:
     return "".join("?" if _unwritable(letter) else letter for letter in text)[:LONGEST]
 
 
+def shown_page(text: str) -> str:
+    """A page that someone else has written, with what is neither a letter nor a line's end replaced."""
+    return "".join("?" if _unwritable(letter) and letter != "\n" else letter for letter in text)
+
+
+def unwritable_text(data: object) -> str | None:
+    """The first text of a JSON document, names of fields among them, that no terminal should be shown."""
+    waiting = [data]
+    while waiting:
+        value = waiting.pop()
+        if isinstance(value, str) and any(map(_unwritable, value)):
+            return value
+        if isinstance(value, dict):
+            waiting += [*value, *value.values()]
+        elif isinstance(value, list):
+            waiting += value
+    return None
+
+
 def _unwritable(letter: str) -> bool:
     return unicodedata.category(letter) in ("Cc", "Cs")

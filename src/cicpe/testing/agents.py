@@ -19,6 +19,8 @@ STEPS = 6
 OTHER_SEEDS = 3
 """Seeds that must leave a field as it is before it counts as independent of the seed: few episodes that choose among
 a few queries may well choose the same ones twice."""
+SAID = tuple(name for name in Proposal._fields if name not in Proposal._field_defaults)
+"""What every agent says."""
 
 
 def check_agent(agent: Agent, problem: Problem, n: int = 32, seed: int = 0) -> None:
@@ -141,15 +143,11 @@ def _check_inside(space: Space, point: Tensor, name: str, where: str) -> None:
 def _fixed(proposal: Proposal, others: list[Proposal]) -> tuple[str, ...]:
     """The fields that other seeds leave as they are."""
     return tuple(
-        name
-        for name in proposal._fields
-        if all(torch.equal(getattr(proposal, name), getattr(other, name)) for other in others)
+        name for name in SAID if all(torch.equal(getattr(proposal, name), getattr(other, name)) for other in others)
     )
 
 
-def _check_same(
-    promise: str, where: str, found: Proposal, expected: Proposal, names: tuple[str, ...] = Proposal._fields
-) -> None:
+def _check_same(promise: str, where: str, found: Proposal, expected: Proposal, names: tuple[str, ...] = SAID) -> None:
     for name in names:
         left, right = getattr(found, name).float(), getattr(expected, name).float()
         _require(left.shape == right.shape, promise, f"{where}, {name} has another shape")

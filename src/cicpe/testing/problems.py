@@ -18,6 +18,7 @@ from torch import Generator, Tensor
 from cicpe import trees
 from cicpe.errors import InvalidInput, ProblemError
 from cicpe.problems.base import Problem
+from cicpe.problems.structure import observation_kinds
 from cicpe.spaces import Space
 
 TOLERANCE = 1e-4
@@ -43,7 +44,7 @@ def check_problem(problem: Problem, n: int = 64, seed: int = 0) -> None:
     stages: tuple[tuple[Check, ...], ...] = (
         (_declarations,),
         (_batches,),
-        (_repeatability, _observations, _targets, _losses, _contexts, _likelihoods),
+        (_repeatability, _observations, _kinds, _targets, _losses, _contexts, _likelihoods),
     )
     for stage in stages:  # a later stage needs what an earlier one checked
         lines: dict[str, None] = {}
@@ -139,6 +140,18 @@ def _observations(problem: Problem, n: int, seed: int) -> Iterator[str]:
             mend = "Look for a division by zero or a logarithm of zero there, at the edge of the query space perhaps"
             yield _line(problem, "observe", found, "finite numbers on the whole query space", mend)
             return
+
+
+def _kinds(problem: Problem, n: int, seed: int) -> Iterator[str]:
+    if problem.observation is None:
+        return
+    try:
+        observation_kinds(problem, seed)
+    except InvalidInput as error:
+        mend = "Declare one kind such as cicpe.YesNo(), or a tuple with one per entry"
+        yield _line(problem, "observation", repr(error.value), error.allowed, mend)
+    except ProblemError as error:
+        yield f"{error}. Declare what observe returns, or leave it out"
 
 
 def _targets(problem: Problem, n: int, seed: int) -> Iterator[str]:

@@ -277,7 +277,7 @@ class BaseTrainer(ABC, Generic[ConfigT]):
         return True
 
     def _figures(self) -> RolloutFigures:
-        """RolloutFigures of the deployed network on the last episodes in the replay."""
+        """Figures of the deployed network on the last episodes in the replay."""
         rollouts = [stored.trajectories for stored in self.replay][-MEASURED_ROLLOUTS:]
         return measure(self.average, rollouts, self.config.epsilon)
 

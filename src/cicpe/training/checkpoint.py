@@ -18,7 +18,7 @@ from safetensors.torch import load, save
 from torch import Tensor
 
 from cicpe.errors import CheckpointError
-from cicpe.files import write_atomic
+from cicpe.files import read_file, write_atomic
 from cicpe.training.base import AnyTrainer, Losses, Progress
 
 FORMAT = "cicpe-checkpoint-1"
@@ -80,7 +80,7 @@ def restore_checkpoint(trainer: AnyTrainer, path: Path, identity: dict[str, Any]
         CheckpointError: The file is damaged, or belongs to another run or version.
     """
     try:
-        data = path.read_bytes()
+        data = read_file(path)
         tensors = load(data)
         size = int.from_bytes(data[:8], "little")
         meta = json.loads(data[8 : 8 + size])["__metadata__"]

@@ -1,4 +1,4 @@
-"""RolloutFigures of a network on training episodes, for the snapshots of a run."""
+"""Figures of a network on training episodes, for the snapshots of a run."""
 
 from collections.abc import Sequence
 from typing import NamedTuple

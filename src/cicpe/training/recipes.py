@@ -5,7 +5,7 @@ from typing import Literal, NamedTuple, cast, get_args
 
 from cicpe.beliefs.answers.hidden import has_numbers
 from cicpe.beliefs.base import BeliefConfig
-from cicpe.beliefs.functions.belief import SIDE, FunctionConfig
+from cicpe.beliefs.functions.belief import LATTICE_SIDES, FunctionConfig
 from cicpe.beliefs.functions.config import FunctionBeliefConfig
 from cicpe.beliefs.network.critic import CriticConfig
 from cicpe.beliefs.network.memories.attention import AttentionConfig
@@ -156,8 +156,8 @@ def functions(problem: Problem, actor: ActorName | None = None) -> Choice:
         raise InvalidInput(
             "recipe",
             "functions",
-            f"another one: functions needs one real number per observation, at most {max(SIDE)} query dimensions, "
-            "and a target that is the place of the largest value, or that value",
+            f"another one: functions needs one real number per observation, at most {max(LATTICE_SIDES)} query "
+            "dimensions, and a target that is the place of the largest value, or that value",
         )
     answer: Literal["place", "height"] = "place" if facts.same_spaces else "height"
     loss: Literal["distance", "gap"] = "distance" if problem.has_distance_loss else "gap"
@@ -181,7 +181,7 @@ RECIPES: Mapping[str, Callable[[Problem, ActorName | None], Choice]] = {
 
 def _is_a_peak(problem: Problem, facts: Structure) -> bool:
     """Whether a belief over functions knows the target, and the loss of every answer."""
-    if facts.discrete or problem.query_space.dim not in SIDE or not isinstance(problem.query_space, Box):
+    if facts.discrete or problem.query_space.dim not in LATTICE_SIDES or not isinstance(problem.query_space, Box):
         return False
     if facts.same_spaces:
         return facts.target_is_best and (problem.has_distance_loss or facts.loss_is_gap)

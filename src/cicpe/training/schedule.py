@@ -12,9 +12,9 @@ def learning_rate(peak: float, progress: float, warmup: float = 0.02) -> float:
     return peak * (0.01 + 0.99 * (1 + math.cos(math.pi * progress)) / 2)
 
 
-ENOUGH = 0.985
+SATURATED_SUCCESS = 0.985
 """Success at the smallest epsilon with which a horizon is long enough."""
-TOO_LITTLE = 0.97
+LEAST_SUCCESS = 0.97
 """Success at the horizon below which it is too short."""
 
 
@@ -26,10 +26,10 @@ def adapted_horizon(horizon: int, limit: int, success: list[float], before: floa
     there since the last snapshot (``before``). Otherwise it is training that is missing, and longer episodes
     would leave less of it.
     """
-    saturated = next((t for t, rate in enumerate(success) if rate >= ENOUGH), None)
+    saturated = next((t for t, rate in enumerate(success) if rate >= SATURATED_SUCCESS), None)
     if saturated is not None:
         return max(4, min(horizon, math.ceil(1.3 * saturated) + 3))
     rising = success[-1] >= success[int(0.8 * horizon)] + 0.01 and success[-1] >= max(success) - 0.01
-    if rising and success[-1] < min(TOO_LITTLE, before + 0.03):
+    if rising and success[-1] < min(LEAST_SUCCESS, before + 0.03):
         return max(horizon, min(limit, math.ceil(1.25 * horizon)))
     return horizon

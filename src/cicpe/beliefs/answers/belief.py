@@ -39,15 +39,15 @@ class QueryConfig(Config):
 
     goal: Goal = "information"
     """What a query is to tell."""
-    candidates: int = Field(default=40, ge=4)
+    candidates: int = Field(default=40, ge=4, le=10**5)
     """Queries that are compared."""
     stride: int = Field(default=4, ge=1)
     """On a line every ``stride``-th of the even queries is compared first, and then the neighbours of the best."""
-    even: int = Field(default=128, ge=4)
+    even: int = Field(default=128, ge=4, le=10**5)
     """Even queries on a line."""
-    draws: int = Field(default=96, ge=8)
+    draws: int = Field(default=96, ge=8, le=10**6)
     """Draws from the posterior that queries are compared on."""
-    outcomes: int = Field(default=16, ge=2)
+    outcomes: int = Field(default=16, ge=2, le=10_000)
     """Outcomes per query, where they cannot be listed."""
     width: float = Field(default=0.5, gt=0)
     """Width of the kernel on answers, in the epsilon that queries are chosen for."""

@@ -33,7 +33,7 @@ class AnswerBeliefConfig(ComputedBeliefConfig):
     kind: Literal["answers"] = "answers"
     actor: Literal["answers"] = "answers"
     """Queries are chosen for what they tell about the answer; ``queries.goal`` says how."""
-    horizon: int = Field(default=200, ge=1)
+    horizon: int = Field(default=200, ge=1, le=10**6)
     hidden: int = Field(default=64, ge=4)
     """Units of the network."""
     steps: int = Field(default=8, ge=1)
@@ -41,9 +41,9 @@ class AnswerBeliefConfig(ComputedBeliefConfig):
     batch: int = Field(default=512, ge=8)
     """Simulated tasks per update."""
     learning_rate: float = Field(default=4e-3, gt=0)
-    prior_draws: int = Field(default=20_000, ge=1024)
+    prior_draws: int = Field(default=20_000, ge=1024, le=10**7)
     """Simulated tasks that the prior is made of, at most."""
-    points: int = Field(default=1024, ge=64)
+    points: int = Field(default=1024, ge=64, le=10**6)
     """Points of a cloud, where answers are no line."""
     queries: QueryConfig = QueryConfig()
     """How queries are chosen."""

@@ -42,7 +42,7 @@ AGREED = 0.1
 """Share of the query space within which two peaks count as one, where the loss is no distance."""
 TIE = 0.02
 """Confidence that may be given up for a recommendation in the middle of what is plausible."""
-SIDE = {1: 128, 2: 32, 3: 12}
+LATTICE_SIDES = {1: 128, 2: 32, 3: 12}
 """Points of the lattice along each axis, by the number of query dimensions."""
 
 
@@ -112,8 +112,8 @@ class FunctionBelief(Belief):
     seeks_largest: bool = True
 
     def __post_init__(self) -> None:
-        if self.query_space.dim not in SIDE:
-            raise InvalidInput("query dimensions", self.query_space.dim, f"one of {', '.join(map(str, SIDE))}")
+        if self.query_space.dim not in LATTICE_SIDES:
+            raise InvalidInput("query dimensions", self.query_space.dim, f"one of {', '.join(map(str, LATTICE_SIDES))}")
 
     @property
     def judges_gaps(self) -> bool:
@@ -132,7 +132,7 @@ class FunctionBelief(Belief):
     @cached_property
     def lattice_GQ(self) -> Float[Tensor, "lattice query"]:
         """Unit coordinates."""
-        line = torch.linspace(-1, 1, SIDE[self.query_space.dim], dtype=torch.float64)
+        line = torch.linspace(-1, 1, LATTICE_SIDES[self.query_space.dim], dtype=torch.float64)
         return torch.cartesian_prod(*[line] * self.query_space.dim).view(-1, self.query_space.dim)
 
     @cached_property
@@ -182,7 +182,7 @@ class FunctionBelief(Belief):
         place_B1Q = self.query_space.to_unit(query).double()[:, None]
         value_B1 = self.mixture.standard(observation)
         cross_BJT, prior_BJ, noise_BJ = self._covariances(state, place_B1Q)
-        corner, share = lattice_corners((place_B1Q + 1) / 2, SIDE[self.query_space.dim])
+        corner, share = lattice_corners((place_B1Q + 1) / 2, LATTICE_SIDES[self.query_space.dim])
         return FunctionState(
             state.context_BC,
             torch.cat([state.place_BTQ, place_B1Q], dim=1),
@@ -379,7 +379,7 @@ class FunctionBelief(Belief):
 
     def _about(self, best_B: Tensor, rng: Generator) -> Tensor:
         """A place in the cell of a lattice point: a lattice alone would never show what is narrower than itself."""
-        space, cell = self.query_space, 2 / (SIDE[self.query_space.dim] - 1)
+        space, cell = self.query_space, 2 / (LATTICE_SIDES[self.query_space.dim] - 1)
         unit = self.lattice_GQ[best_B].float()
         return space.project(space.from_unit(unit + cell * (torch.rand(unit.shape, generator=rng) - 0.5)))
 

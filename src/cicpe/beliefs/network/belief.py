@@ -8,8 +8,9 @@ import torch
 from jaxtyping import Float
 from torch import Generator, Tensor
 
-from cicpe.beliefs.base import Assessment, Belief
+from cicpe.beliefs.base import INTERVAL_DRAWS, Assessment, Belief, quantiles_of
 from cicpe.beliefs.network.network import Network, NetworkState
+from cicpe.beliefs.network.posteriors.gaussian import Posterior
 from cicpe.beliefs.network.prediction import NetworkPredictor, prediction_config
 from cicpe.beliefs.network.prediction_head import PredictionConfig, PredictionHead
 from cicpe.beliefs.network.query_rules import Actor
@@ -93,6 +94,25 @@ class NetworkBelief(Belief):
         with torch.no_grad():
             posterior = self.network.believe(state).posterior
             return torch.stack([posterior.sample(rng)[:, 0] for _ in range(n)], dim=1)
+
+    def quantiles(
+        self, state: NetworkState, levels: Sequence[float], rng: Generator
+    ) -> Float[Tensor, "batch answer level"]:
+        """As every belief, but where the memory itself knows the target's distribution (the largest value of the
+        function that it has a posterior of): a head learns moments, and those forget that no value seen is above it.
+        """
+        with torch.no_grad():
+            largest = self.network.memory.sample_largest(state.inference, INTERVAL_DRAWS, rng)
+            if largest is None:
+                draws = self._draws(state, INTERVAL_DRAWS, rng)
+            else:
+                draws = self.answer_space.project(self.network.scaling.observed(largest[..., None]))
+        return quantiles_of(draws, levels)
+
+    def _draws(self, state: NetworkState, n: int, rng: Generator) -> Float[Tensor, "batch draw answer"]:
+        """As ``sample_answers``, all at once: for few histories."""
+        posterior: Posterior = self.network.posterior_head(self.network.memory.features(state.inference))
+        return posterior.repeated(n).sample(rng)[:, :, 0].transpose(0, 1)
 
     def tensors(self) -> Mapping[str, Tensor]:
         return self.network.state_dict()

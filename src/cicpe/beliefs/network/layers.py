@@ -10,6 +10,16 @@ LOG_STD = (-7.0, 1.0)
 """Bounds of the log standard deviation in unit coordinates."""
 
 
+def affine(inputs: int, outputs: int) -> nn.Linear:
+    """An affine map, which may have no inputs: torch warns of weights that are not there."""
+    if inputs:
+        return nn.Linear(inputs, outputs)
+    layer = nn.Linear(1, outputs)
+    layer.in_features, layer.weight = 0, nn.Parameter(torch.empty(outputs, 0))
+    nn.init.zeros_(layer.bias)
+    return layer
+
+
 def mlp(sizes: list[int], last_gain: float = 1.0) -> nn.Sequential:
     """A multilayer perceptron with SiLU between its layers; ``last_gain`` scales the last weights."""
     layers: list[nn.Module] = []

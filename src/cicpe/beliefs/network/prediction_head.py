@@ -11,7 +11,7 @@ from jaxtyping import Float
 from pydantic import Field
 from torch import Tensor, nn
 
-from cicpe.beliefs.network.layers import mlp
+from cicpe.beliefs.network.layers import affine, mlp
 from cicpe.beliefs.predictors import Prediction, two_values
 from cicpe.config import Config
 
@@ -56,7 +56,7 @@ class PredictionHead(nn.Module):
         self.config = config
         outputs = 3 if config.per_axis else 3 * config.entries
         self.layers = mlp([config.features, config.hidden, config.hidden, outputs], last_gain=0.1)
-        self.log_noise = nn.Linear(config.context, 1)
+        self.log_noise = affine(config.context, 1)
         self.register_buffer("shift", torch.zeros(config.features))
         self.register_buffer("scale", torch.ones(config.features))
         self.register_buffer("centre", torch.zeros(config.entries))

@@ -54,6 +54,10 @@ class Scaling(nn.Module):
         """An observation near zero mean and unit variance."""
         return (observation - self.observation_shift) / self.observation_scale
 
+    def observed(self, scaled: Float[Tensor, "*batch observation"]) -> Float[Tensor, "*batch observation"]:
+        """A scaled observation in the problem's own units again."""
+        return scaled * self.observation_scale + self.observation_shift
+
     def context(self, context: Float[Tensor, "*batch context"]) -> Float[Tensor, "*batch context"]:
         """A context near zero mean and unit variance; positive quantities by their logarithm."""
         return (self._raw_context(context) - self.context_shift) / self.context_scale

@@ -54,27 +54,27 @@ class DegenerateParticles(RuntimeWarning):
 class ParticleConfig(Config):
     """Sizes of the sampler and the query rule."""
 
-    particles: int = Field(default=1024, ge=8)
+    particles: int = Field(default=1024, ge=8, le=10**6)
     """How many particles an episode has once it is under way."""
-    prior_particles: int = Field(default=16384, ge=8)
+    prior_particles: int = Field(default=16384, ge=8, le=10**7)
     """How many it starts with: the first few observations only weight them."""
     prior_steps: int = Field(default=2, ge=1)
     """After how many observations the prior's particles are resampled."""
     restart_confidence: float = Field(default=0.4, ge=0)
     """Confidence from which a second cloud is annealed from the prior for the whole history, and merged."""
-    moves: int = Field(default=4, ge=1)
+    moves: int = Field(default=4, ge=1, le=1000)
     """Metropolis moves after each resampling."""
     ess_threshold: float = Field(default=0.5, gt=0, lt=1)
     """Share of effective particles below which an episode is resampled; tempering keeps it above."""
     global_share: float = Field(default=0.03, ge=0, lt=0.3)
     """Share of moves that are fresh draws from the prior."""
-    powers: int = Field(default=40, ge=1)
-    """The most tempering powers an observation."""
+    powers: int = Field(default=40, ge=1, le=10_000)
+    """The most tempering powers per observation."""
     query: QueryRule = "agreement"
     """How the next query is chosen."""
-    candidates: int = Field(default=48, ge=4)
+    candidates: int = Field(default=48, ge=4, le=10**5)
     """Queries that are compared."""
-    lookahead_particles: int = Field(default=256, ge=8)
+    lookahead_particles: int = Field(default=256, ge=8, le=10**6)
     """Particles that they are compared on."""
     seed: int = Field(default=0, ge=0, le=2**31)
     """Seed of the sampler. Episodes share its random numbers and are otherwise independent."""
@@ -270,7 +270,7 @@ class ParticleBelief(Belief):
         return Assessment(time, query[:, None], recommendation.transpose(0, 1), confidence.T, confidence.T, none, std)
 
     def _looked(self, view: View, epsilons: Sequence[float], rng: Generator) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Query, recommendations and confidences an epsilon, and spread of the target, with the episode first."""
+        """Query, recommendations and confidences per epsilon, and spread of the target, with the episode first."""
         answer_EBX, confidence_EB = recommend(self.problem, view, (self.aim, *epsilons), self.task)
         query = self._query(view, answer_EBX[0], rng)
         std = weighted_std(view.weight_BN, view.target_BNX)

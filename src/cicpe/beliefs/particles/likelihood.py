@@ -98,7 +98,7 @@ class LearnedLikelihood(nn.Module):
     def forward(
         self, task: Task, query: Float[Tensor, "n query"], observation: Float[Tensor, "n observation"]
     ) -> Float[Tensor, " n"]:
-        """The log-likelihood of one observation a task."""
+        """The log-likelihood of one observation per task."""
         return self.score(inputs(self.problem, task, query), observation)
 
 

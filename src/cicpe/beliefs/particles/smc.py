@@ -247,7 +247,7 @@ def draw_move(model: SMCTarget, n: int, global_share: float, rng: Generator) -> 
 
 
 def _candidates(unit_PBN: Tensor, root_columns: Sequence[Tensor], scale_B: Tensor, draws: MoveDraws) -> Tensor:
-    """One proposed move a particle."""
+    """One proposed move per particle."""
     start_PBN, end_PBN = (unit_PBN.gather(2, index.expand_as(unit_PBN)) for index in (draws.one, draws.two))
     scale_B1 = scale_B.float()[:, None]
     step_PBN = start_PBN.sub_(end_PBN).mul_(scale_B1 * draws.along + draws.jump)

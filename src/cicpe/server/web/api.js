@@ -12,6 +12,7 @@ export class Offline extends Error {}
 export const token = {
   get: () => sessionStorage.getItem("token"),
   set: (value) => sessionStorage.setItem("token", value),
+  drop: () => sessionStorage.removeItem("token"),
 };
 
 async function request(method, path, body, key) {

@@ -1,7 +1,8 @@
 // One campaign: the open query, the answer, how sure it is, the history, the log, and every change to it.
 
 import { Offline, Refusal, api } from "./api.js";
-import { announce, drafts, figure, freshKey, h, numberFields, point, typedValue } from "./dom.js";
+import { announce, drafts, figure, freshKey, h, numberFields, point, unbroken } from "./dom.js";
+import { answerInterval, answerName, answerValue, answerWords, measurementLabels, measurementReader, observationWords, queryWords, settingLabel, settingName, settingValue, toleranceWords } from "./units.js";
 import { confidencePlot, intervalBar, spacePlot } from "./plots.js";
 
 const LOOK = 4000; // milliseconds between looks for what others did
@@ -25,6 +26,9 @@ export function campaignPage(place, name, { connection, fail }) {
     drop: () => drafts.drop(view.campaign.id),
   };
   const kept = { get: () => drafts.get(`${view.campaign.id}:kept`), set: (value) => drafts.set(`${view.campaign.id}:kept`, value), drop: () => drafts.drop(`${view.campaign.id}:kept`) };
+  const placed = (query) => queryWords(view.status.units, query);
+  const observed = (observation) => observationWords(view.status.units, observation);
+  const answered = () => answerWords(view.status);
   const state = () => (news ? "conflict" : view.status.truncated ? "truncated" : view.status.stopped ? "stopped" : "asking");
 
   // Reading.
@@ -52,7 +56,7 @@ export function campaignPage(place, name, { connection, fail }) {
     const before = draft.get();
     if (!before || before.version === view.status.version) return;
     draft.drop();
-    const observation = before.typed.map(typedValue);
+    const observation = before.typed.map(measurementReader(view.status.units));
     if (before.query && observation.every((value) => value !== null)) kept.set({ query: before.query, observation });
   }
 
@@ -131,7 +135,7 @@ export function campaignPage(place, name, { connection, fail }) {
         "div", { class: "notice", "data-notice": "conflict" },
         h("h2", null, "Someone else was first"),
         h("p", null, since.length ? `Since you looked: ${since.map((entry) => entry.words).join("; ")}.` : "The campaign has changed since you looked."),
-        mine ? h("p", null, h("strong", null, `Your value ${point(mine.observation)} was not recorded. `), `It belongs to the query at ${point(mine.query)}, and is kept.`) : null,
+        mine ? h("p", null, h("strong", null, `Your value ${observed(mine.observation)} was not recorded. `), `It belongs to the query at ${placed(mine.query)}, and is kept.`) : null,
         h("button", { class: "primary", onclick: () => refresh("#observe-0") }, "Show the campaign as it is now"),
       ),
     );
@@ -153,7 +157,7 @@ export function campaignPage(place, name, { connection, fail }) {
       h(
         "header", { class: "head" },
         h("div", { class: "row" }, h("h1", null, campaign.name), chip()),
-        h("p", { class: "quiet" }, `${short(campaign.model)}${context}. An answer within ${figure(campaign.epsilon)}, wrong at most ${figure(campaign.delta)} of the time.`),
+        h("p", { class: "quiet" }, `${status.units?.title || short(campaign.model)}${context}. An answer within ${toleranceWords(status.units, campaign.epsilon)}, wrong at most ${figure(campaign.delta)} of the time.`),
       ),
       h("div", { id: "notice" }),
       alarmNotice(status),
@@ -204,24 +208,29 @@ export function campaignPage(place, name, { connection, fail }) {
   function legend({ query, answer_lies }, status) {
     const items = [["swatch seen", "measured"]];
     if (status.query) items.push(["swatch next", "next"]);
+    if (status.attached) items.push(["swatch attached", "measured elsewhere"]);
+    if (status.corrected) items.push(["swatch corrected", "corrected"]);
     if (answer_lies) items.push(["swatch answer", "answer"], ["swatch region", `${figure(100 * (1 - status.delta), 3)} % credible region`]);
     if (status.skipped) items.push(["swatch skip", "skipped"]);
     return h("ul", { class: `legend ${query.length > 2 ? "strips" : ""}` }, items.map(([type, text]) => h("li", null, h("span", { class: type, "aria-hidden": "true" }), text)));
   }
 
-  function coordinates(values, big) {
-    if (values.length === 1) return h("p", { class: big ? "huge" : "large" }, figure(values[0], 6));
-    return h("dl", { class: `coordinates ${big ? "big" : ""}` }, values.map((value, i) => h("div", null, h("dt", null, `x${i + 1}`), h("dd", null, figure(value)))));
+  function coordinates(values, big, name = (i) => `x${i + 1}`, text = (i, value) => figure(value)) {
+    const named = view.status.units?.settings?.length > 0;
+    if (values.length === 1 && !named) return h("p", { class: big ? "huge" : "large" }, text(0, values[0]));
+    return h("dl", { class: `coordinates ${big ? "big" : ""}` }, values.map((value, i) => h("div", null, h("dt", null, name(i)), h("dd", null, text(i, value)))));
   }
+  const settingsShown = (values, big) => coordinates(values, big, (i) => settingName(view.status.units, i), (i, value) => settingValue(view.status.units, i, value));
+  const answersShown = (values, big) => coordinates(values, big, (i) => answerName(view.status.units, i), (i, value) => answerValue(view.status, i, value));
 
-  const measured = (count) => (count === 1 ? ["Measurement"] : Array.from({ length: count }, (_, i) => `y${i + 1}`));
+  const measured = (count) => measurementLabels(view.status.units, count);
 
   /** What can be typed, once where all entries are alike. */
   const kinds = ({ observed }) => (new Set(observed).size === 1 ? `Each is ${observed[0]}.`.replace("Each is", observed.length === 1 ? "It is" : "Each is") : observed.map((words, i) => `y${i + 1}: ${words}`).join("; "));
 
   function queryCard() {
     const { status, setting } = view;
-    const fields = numberFields({ id: "observe", labels: measured(setting.observations), draft: { get: () => draft.get()?.typed, set: draft.set }, big: setting.observations === 1, hint: kinds(setting), read: typedValue });
+    const fields = numberFields({ id: "observe", labels: measured(setting.observations), draft: { get: () => draft.get()?.typed, set: draft.set }, big: setting.observations === 1, hint: kinds(setting), words: setting.observed, read: measurementReader(view.status.units) });
     let sent = { text: "", key: freshKey() };
     const left = status.expected_remaining_queries;
     async function record(event) {
@@ -236,7 +245,7 @@ export function campaignPage(place, name, { connection, fail }) {
       "section", { class: "card query", "aria-labelledby": "h-query" },
       h("div", { class: "row" }, h("h2", { id: "h-query" }, `Query ${status.step}`), left === null ? null : h("span", { class: "quiet" }, `about ${Math.max(1, Math.round(left))} more to expect`)),
       h("p", { class: "quiet" }, status.verifying ? "It is sure enough. One more measurement, to check that nothing is off, here:" : "Measure here:"),
-      coordinates(status.query, true),
+      settingsShown(status.query, true),
       h("form", { id: "observe", onsubmit: record, novalidate: true }, fields.element, h("div", { class: "row" }, h("button", { class: "primary", type: "submit" }, "Record"), undoButton())),
       keptNote(),
       skipForm(),
@@ -246,8 +255,8 @@ export function campaignPage(place, name, { connection, fail }) {
   function spoken(step) {
     const { status } = view;
     const sure = `Confidence ${figure(status.confidence, 3)}.`;
-    if (status.stopped) return `Step ${step} recorded. The campaign has stopped: the answer is ${point(status.recommendation)}. ${sure}`;
-    return `Step ${step} recorded. ${sure} Query ${status.step}: ${point(status.query)}.`;
+    if (status.stopped) return `Step ${step} recorded. The campaign has stopped: the answer is ${answered()}. ${sure}`;
+    return `Step ${step} recorded. ${sure} Query ${status.step}: ${placed(status.query)}.`;
   }
 
   function keptNote() {
@@ -258,14 +267,14 @@ export function campaignPage(place, name, { connection, fail }) {
     const attach = () => change("attach", { query, observation }, { said: () => "Recorded as measured there.", settled: kept.drop });
     return h(
       "div", { class: "aside", id: "kept" },
-      h("p", null, `You had typed ${point(observation)} for the query at ${point(query)}, which is no longer open.`),
+      h("p", null, `You had typed ${observed(observation)} for the query at ${placed(query)}, which is no longer open.`),
       h("div", { class: "row" }, h("button", { type: "button", onclick: attach }, "Record it as measured there"), h("button", { type: "button", class: "plain", onclick: settle }, "Discard it")),
     );
   }
 
   function skipForm() {
     const reason = h("input", { id: "skip-reason", type: "text", maxlength: 500, autocomplete: "off" });
-    const skip = (event) => (event.preventDefault(), change("skip", { reason: reason.value }, { said: () => `Skipped. Query ${view.status.step}: ${point(view.status.query)}.` }));
+    const skip = (event) => (event.preventDefault(), change("skip", { reason: reason.value }, { said: () => `Skipped. Query ${view.status.step}: ${placed(view.status.query)}.` }));
     return h(
       "details", { class: "more no-print" }, h("summary", null, "It cannot be measured here"),
       h("form", { onsubmit: skip }, h("div", { class: "field" }, h("label", { for: "skip-reason" }, "Why (for the log)"), reason), h("button", { type: "submit" }, "Skip this query")),
@@ -281,10 +290,9 @@ export function campaignPage(place, name, { connection, fail }) {
     const { status, setting } = view;
     const percent = `${figure(100 * (1 - status.delta), 3)} %`;
     if (status.recommendation.length === 1) {
-      const [low, high] = status.credible_region[0];
-      return [
-        coordinates(status.recommendation, status.stopped),
-        h("p", { class: "quiet" }, `${percent} credible interval: ${figure(low, 4)} to ${figure(high, 4)}`),
+            return [
+        answersShown(status.recommendation, status.stopped),
+        h("p", { class: "quiet" }, `${percent} credible interval: ${answerInterval(status, 0)}`),
         intervalBar(setting.answer[0], status.credible_region[0], status.recommendation[0]),
       ];
     }
@@ -294,8 +302,7 @@ export function campaignPage(place, name, { connection, fail }) {
       h(
         "tbody", null,
         status.recommendation.map((value, i) => {
-          const [low, high] = status.credible_region[i];
-          return h("tr", null, h("th", { scope: "row" }, `x${i + 1}`), h("td", { class: "figure strong" }, figure(value, 4)), h("td", { class: "figure quiet" }, `${figure(low, 3)} to ${figure(high, 3)}`), h("td", { class: "wide" }, intervalBar(setting.answer[i], status.credible_region[i], value)));
+          return h("tr", null, h("th", { scope: "row" }, answerName(status.units, i)), h("td", { class: "figure strong" }, answerValue(status, i, value)), h("td", { class: "figure quiet" }, answerInterval(status, i)), h("td", { class: "wide" }, intervalBar(setting.answer[i], status.credible_region[i], value)));
         }),
       ),
     );
@@ -340,10 +347,10 @@ export function campaignPage(place, name, { connection, fail }) {
   }
 
   function historyRow(step, i) {
-    const note = [step.source === "attached" ? "measured elsewhere" : null, step.first_observation ? `corrected, was ${point(step.first_observation)}` : null].filter(Boolean).join("; ");
+    const note = [step.source === "attached" ? "measured elsewhere" : null, step.first_observation ? `corrected, was ${observed(step.first_observation)}` : null].filter(Boolean).join("; ");
     const row = h(
       "tr", null,
-      h("th", { scope: "row" }, String(i + 1)), h("td", { class: "figures" }, point(step.query, step.query.length > 3 ? 4 : 5)), h("td", { class: "figures strong" }, point(step.observation)), h("td", { class: "quiet" }, note),
+      h("th", { scope: "row", "data-label": "Step" }, String(i + 1)), h("td", { class: "figures", "data-label": "Query" }, view.status.units?.settings?.length ? placed(step.query) : unbroken(step.query, step.query.length > 3 ? 4 : 5)), h("td", { class: "figures strong", "data-label": "Measured" }, view.status.units?.readout ? observed(step.observation) : unbroken(step.observation)), h("td", { class: "quiet note" }, note),
       h("td", { class: "no-print end" }, h("button", { type: "button", class: "plain", id: `correct-${i + 1}`, "aria-label": `Correct step ${i + 1}`, onclick: () => correctRow(row, step, i) }, "Correct")),
     );
     return row;
@@ -351,8 +358,9 @@ export function campaignPage(place, name, { connection, fail }) {
 
   function correctRow(row, step, i) {
     const labels = step.observation.length === 1 ? [`What was really measured at step ${i + 1}`] : step.observation.map((_, k) => `y${k + 1}`);
-    const fields = numberFields({ id: "correct", labels, read: typedValue });
-    fields.inputs.forEach((input, k) => (input.defaultValue = input.value = String(step.observation[k])));
+    const fields = numberFields({ id: "correct", labels, words: view.setting.observed, read: measurementReader(view.status.units) });
+    const shown = view.status.units?.readout ? [observed(step.observation)] : step.observation.map(String);
+    fields.inputs.forEach((input, k) => (input.defaultValue = input.value = shown[k]));
     const cancel = () => (editor.replaceWith(row), row.querySelector("button").focus());
     const submit = (event) => {
       event.preventDefault();
@@ -361,16 +369,16 @@ export function campaignPage(place, name, { connection, fail }) {
     };
     const editor = h(
       "tr", { class: "editing" }, h("th", { scope: "row" }, String(i + 1)),
-      h("td", { colspan: 4 }, h("form", { onsubmit: submit, onkeydown: (event) => event.key === "Escape" && cancel() }, h("p", { class: "quiet" }, `At ${point(step.query)}. The log keeps both values; everything after is computed anew.`), fields.element, h("div", { class: "row" }, h("button", { class: "primary", type: "submit" }, "Save the correction"), h("button", { type: "button", class: "plain", onclick: cancel }, "Cancel")))),
+      h("td", { colspan: 4 }, h("form", { onsubmit: submit, onkeydown: (event) => event.key === "Escape" && cancel() }, h("p", { class: "quiet" }, `At ${placed(step.query)}. The log keeps both values; everything after is computed anew.`), fields.element, h("div", { class: "row" }, h("button", { class: "primary", type: "submit" }, "Save the correction"), h("button", { type: "button", class: "plain", onclick: cancel }, "Cancel")))),
     );
     row.replaceWith(editor);
     fields.inputs[0].select();
   }
 
   function attachForm(setting) {
-    const names = setting.query.map(({ low, high }, i) => `x${i + 1} (${figure(low, 3)} to ${figure(high, 3)})`);
+    const names = setting.query.map(({ low, high }, i) => `${settingLabel(view.status.units, i)}, ${figure(low, 3)} to ${figure(high, 3)}`);
     const query = numberFields({ id: "attach-query", labels: names });
-    const values = numberFields({ id: "attach-value", labels: measured(setting.observations), read: typedValue });
+    const values = numberFields({ id: "attach-value", labels: measured(setting.observations), words: setting.observed, read: measurementReader(view.status.units) });
     const submit = (event) => {
       event.preventDefault();
       const where = query.read();
@@ -391,11 +399,19 @@ export function campaignPage(place, name, { connection, fail }) {
     );
   }
 
+  /** The model knows numbers alone: in which range queries are, and that what was measured stands as it was typed. */
+  function units() {
+    const ranges = view.setting.query.map(({ low, high }) => `${figure(low, 4)} to ${figure(high, 4)}`);
+    const alike = new Set(ranges).size === 1;
+    const queries = alike ? `${ranges.length > 1 ? "each coordinate of " : ""}a query is from ${ranges[0]}` : ranges.map((range, i) => `x${i + 1} is from ${range}`).join(", ");
+    return `${queries}; measurements are as they were typed`;
+  }
+
   function particulars() {
     const { campaign, setting } = view;
     const rows = [
       ["Campaign", `${campaign.name} (${campaign.id})`], ["Begun", `${when(campaign.created)} UTC`], ["Model", campaign.model], ["Model fingerprint", campaign.model_sha256],
-      ["Epsilon, delta", `${figure(campaign.epsilon)}, ${figure(campaign.delta)}`], ["Stop rule", campaign.stop], ["Seed", String(campaign.seed)], ["At most", plural(setting.horizon, "querie").replace("1 querie", "1 query")], ["Log entries", String(view.status.version)],
+      ["Epsilon, delta", `${figure(campaign.epsilon)}, ${figure(campaign.delta)}`], ...Object.entries(campaign.context).map(([key, value]) => [key[0].toUpperCase() + key.slice(1), figure(value)]), ["Units", units()], ["Stop rule", campaign.stop], ["Seed", String(campaign.seed)], ["At most", plural(setting.horizon, "querie").replace("1 querie", "1 query")], ["Log entries", String(view.status.version)],
     ];
     const copy = h("input", { id: "fork-name", type: "text", autocomplete: "off" });
     const error = h("p", { class: "error", role: "alert" });

@@ -22,6 +22,16 @@ export const s = (tag, properties, ...children) => fill(document.createElementNS
 /** A number with enough digits to go there. */
 export const figure = (value, digits = 5) => (typeof value === "string" ? value : String(Number(Number(value).toPrecision(digits))).replace("-", "\u2212"));
 
+/** A number with so many decimals, as the server says that they are worth reading. */
+export function rounded(value, decimals) {
+  if (decimals >= 12) return figure(value, 6);
+  const text = Number(value).toFixed(decimals);
+  return (Number(text) === 0 ? text.replace("-", "") : text).replace("-", "\u2212");
+}
+
+/** Several numbers in a row, none of which is broken in the middle. */
+export const unbroken = (values, digits = 5) => values.map((value, i) => [i ? ", " : null, h("span", { class: "whole" }, figure(value, digits))]);
+
 /** Several numbers in a row. */
 export const point = (values, digits = 5) => values.map((value) => figure(value, digits)).join(", ");
 
@@ -58,12 +68,12 @@ export const drafts = {
 };
 
 /** A form whose fields are numbers: label and field each, an error below, what was typed kept as a draft. */
-export function numberFields({ id, labels, draft, big = false, hint, read: one = (text) => (Number.isFinite(typedNumber(text)) ? typedNumber(text) : null) }) {
+export function numberFields({ id, labels, draft, big = false, hint, words = [], read: one = (text) => (Number.isFinite(typedNumber(text)) ? typedNumber(text) : null) }) {
   const kept = draft?.get() ?? [];
   const error = h("p", { class: "error", id: `${id}-error`, role: "alert" });
   const inputs = labels.map((_, i) =>
     h("input", {
-      id: `${id}-${i}`, type: "text", autocomplete: "off", spellcheck: "false", class: big ? "big" : "",
+      id: `${id}-${i}`, type: "text", inputmode: /^yes or no/.test(words[i] ?? "") ? "text" : "decimal", autocomplete: "off", spellcheck: "false", class: big ? "big" : "",
       "aria-describedby": `${id}-error`, value: kept[i] ?? "", oninput: keep, onpaste: spread,
     }),
   );
@@ -79,6 +89,15 @@ export function numberFields({ id, labels, draft, big = false, hint, read: one =
     inputs.forEach((input, i) => (input.value = words[i]));
     keep();
   }
+  /** The keyboard of some phones has digits and a point, but no minus. */
+  function sign(i) {
+    const turn = () => {
+      inputs[i].value = /^\s*[-\u2212]/.test(inputs[i].value) ? inputs[i].value.replace(/[-\u2212]/, "") : `-${inputs[i].value}`;
+      keep();
+      inputs[i].focus();
+    };
+    return h("button", { type: "button", class: "sign no-print", "aria-label": labels.length > 1 ? `Change the sign (${i + 1})` : "Change the sign", onclick: turn }, "\u00b1");
+  }
   /** The numbers, or null with the first wrong field marked. */
   function read() {
     const values = inputs.map((input) => one(input.value));
@@ -93,7 +112,7 @@ export function numberFields({ id, labels, draft, big = false, hint, read: one =
   }
   const element = h(
     "div", { class: "fields" },
-    h("div", { class: `numbers ${labels.length > 1 ? "many" : ""}` }, labels.map((label, i) => h("div", { class: "field" }, h("label", { for: `${id}-${i}` }, label), inputs[i]))),
+    h("div", { class: `numbers ${labels.length > 1 ? "many" : ""}` }, labels.map((label, i) => h("div", { class: "field" }, h("label", { for: `${id}-${i}` }, label), h("div", { class: "signed" }, inputs[i], sign(i))))),
     hint ? h("p", { class: "quiet small" }, hint) : null,
     error,
   );

@@ -1,6 +1,7 @@
 // Every campaign, and the form that begins another.
 
 import { Offline, api } from "./api.js";
+import { toleranceWords } from "./units.js";
 import { figure, h } from "./dom.js";
 
 export async function homePage(place, { connection, fail }) {
@@ -48,8 +49,8 @@ async function describe(row, campaign) {
 
 function beginForm(models, open) {
   const field = (id, label, input, hint) => h("div", { class: "field" }, h("label", { for: id }, label), input, h("p", { class: "quiet small", id: `${id}-hint` }, hint ?? ""));
-  const text = (id, value = "") => h("input", { id, type: "text", autocomplete: "off", spellcheck: "false", value, "aria-describedby": `${id}-hint` });
-  const [name, epsilon, delta, seed] = [text("new-name"), text("new-epsilon"), text("new-delta", "0.1"), text("new-seed", "0")];
+  const text = (id, value = "", inputmode = "decimal") => h("input", { id, type: "text", inputmode, autocomplete: "off", spellcheck: "false", value, "aria-describedby": `${id}-hint` });
+  const [name, epsilon, delta, seed, verify] = [text("new-name", "", "text"), text("new-epsilon"), text("new-delta", "0.1"), text("new-seed", "0", "numeric"), text("new-verify", "0", "numeric")];
   const choice = h("select", { id: "new-model", "aria-describedby": "new-model-hint" }, models.map((model) => h("option", { value: model }, model)));
   const context = h("div", { class: "numbers" });
   const error = h("p", { class: "error", role: "alert" });
@@ -60,11 +61,13 @@ function beginForm(models, open) {
     if (fresh.name !== choice.value) return; // chosen again in the meantime
     about = fresh;
     const { low, high } = about.epsilon;
-    epsilon.value = figure(high);
-    document.getElementById("new-epsilon-hint").textContent = low === high ? `this model: ${figure(low)}` : `this model: ${figure(low)} to ${figure(high)}`;
+    const { epsilon: own, delta: ownDelta, title } = about.units ?? {};
+    epsilon.value = figure(own ?? high);
+    if (ownDelta) delta.value = figure(ownDelta);
+    document.getElementById("new-epsilon-hint").textContent = own ? `within ${toleranceWords(about.units, own)}` : low === high ? `this model: ${figure(low)}` : `this model: ${figure(low)} to ${figure(high)}`;
     document.getElementById("new-delta-hint").textContent = `this model: ${figure(about.deltas[0])} or more`;
-    document.getElementById("new-model-hint").textContent = `${about.problem}: ${about.queries} coordinate(s), ${about.observations} number(s) measured at each query, at most ${about.horizon} queries`;
-    context.replaceChildren(...about.context.map((one) => field(`new-context-${one.name}`, one.name, text(`new-context-${one.name}`, one.default === null ? "" : figure(one.default, 4)), `${figure(one.low, 3)} to ${figure(one.high, 3)}`)));
+    document.getElementById("new-model-hint").textContent = `${title || about.problem}: ${about.queries} coordinate(s), ${about.observations} number(s) measured at each query, at most ${about.horizon} queries`;
+    context.replaceChildren(...about.context.map((one) => field(`new-context-${one.name}`, one.name, text(`new-context-${one.name}`, one.default === null ? "" : figure(one.default, 4)), `${figure(one.low, 3)} to ${figure(one.high, 3)}${one.default === null ? "" : `; ${figure(one.default, 3)} if left empty`}`)));
   }
   async function begin(event) {
     event.preventDefault();
@@ -72,7 +75,7 @@ function beginForm(models, open) {
     const number = (input) => (input.value.trim() === "" ? null : Number(input.value.replace(",", ".")));
     const known = (about?.context ?? []).map((one) => [one.name, number(document.getElementById(`new-context-${one.name}`))]).filter(([, value]) => value !== null);
     try {
-      const made = await api.begin({ name: name.value.trim(), model: choice.value, epsilon: number(epsilon), delta: number(delta), seed: number(seed), context: Object.fromEntries(known) });
+      const made = await api.begin({ name: name.value.trim(), model: choice.value, epsilon: number(epsilon), delta: number(delta), seed: number(seed), verify: number(verify), context: Object.fromEntries(known) });
       location.hash = `#/c/${encodeURIComponent(made.campaign.name)}`;
     } catch (problem) {
       error.textContent = problem.fault?.field ? `${problem.fault.field}: ${problem.fault.allowed}.` : problem.message;
@@ -85,7 +88,7 @@ function beginForm(models, open) {
     h(
       "form", { onsubmit: begin, novalidate: true },
       h("div", { class: "numbers" }, field("new-name", "Name", name, "letters, digits, dots and dashes"), field("new-model", "Model", choice)),
-      h("div", { class: "numbers" }, field("new-epsilon", "How far off the answer may be (epsilon)", epsilon), field("new-delta", "How often it may be farther off (delta)", delta), field("new-seed", "Seed", seed, "decides the queries, with the data")),
+      h("div", { class: "numbers" }, field("new-epsilon", "How far off the answer may be (epsilon)", epsilon), field("new-delta", "How often it may be farther off (delta)", delta), field("new-seed", "Seed", seed, "decides the queries, with the data"), field("new-verify", "Extra measurements before a stop", verify, "they show whether your situation is of the model's kind")),
       context,
       error,
       h("button", { class: "primary", type: "submit" }, "Begin"),

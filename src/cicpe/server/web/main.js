@@ -20,15 +20,16 @@ function connection(well, message = "") {
 
 /** The page cannot be shown: a token is missing, or there is no such campaign. */
 function fail(error) {
-  if (error.code === 401) return askToken();
+  if (error.code === 401) return askToken(token.get() ? "This token is wrong. Type the one that the server was started with." : "");
   main.replaceChildren(h("h1", null, "This cannot be shown"), h("p", null, error.message), h("p", null, h("a", { href: "#/" }, "All campaigns")));
 }
 
-function askToken() {
-  const field = h("input", { id: "token", type: "password", autocomplete: "off" });
+function askToken(wrong) {
+  token.drop();
+  const field = h("input", { id: "token", type: "password", autocomplete: "off", "aria-describedby": "token-error", "aria-invalid": wrong ? "true" : null });
   const enter = (event) => (event.preventDefault(), token.set(field.value.trim()), show());
   main.replaceChildren(
-    h("form", { class: "card narrow", onsubmit: enter }, h("h1", null, "A token is needed"), h("p", { class: "quiet" }, "It was given to the server when it was started."), h("div", { class: "field" }, h("label", { for: "token" }, "Token"), field), h("button", { class: "primary", type: "submit" }, "Enter")),
+    h("form", { class: "card narrow", onsubmit: enter }, h("h1", null, "A token is needed"), h("p", { class: "quiet" }, "It was given to the server when it was started."), h("div", { class: "field" }, h("label", { for: "token" }, "Token"), field), h("p", { class: "error", id: "token-error", role: "alert" }, wrong), h("button", { class: "primary", type: "submit" }, "Enter")),
   );
   field.focus();
 }

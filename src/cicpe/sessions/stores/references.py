@@ -11,6 +11,7 @@ from typing import Literal, NamedTuple
 from cicpe.errors import InvalidInput
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+NAME_IN_WORDS = "1 to 64 letters, digits, dots, dashes or underscores, no dash or dot first"
 WHOLE_ID = re.compile(r"[0-9A-Fa-f]{32}")
 SHORTEST = 4
 """Letters of an id that may stand for it."""
@@ -47,7 +48,7 @@ def read_reference(given: str) -> Reference:
 def check_name(name: str) -> str:
     """A campaign's name: what can be typed without quotes, and is no id."""
     if not NAME.fullmatch(name):
-        raise InvalidInput("name", name, "1 to 64 letters, digits, dots, dashes or underscores, no dash or dot first")
+        raise InvalidInput("name", name, NAME_IN_WORDS)
     if WHOLE_ID.fullmatch(name):
         raise InvalidInput("name", name, "a name that does not look like the id of a campaign (32 digits of 0-9a-f)")
     return name

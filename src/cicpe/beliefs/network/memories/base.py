@@ -144,6 +144,19 @@ class Memory(nn.Module, ABC):
         """
         return torch.cat([memory_features.summary, query_BPQ], dim=-1)
 
+    def sample_largest(self, state: State, n: int, rng: Generator) -> Float[Tensor, "batch draw"] | None:
+        """Draws of the target, for memories whose own posterior is of a function whose largest value that is.
+
+        Args:
+            state: A stepping state (P = 1).
+            n: How many.
+            rng: Draws.
+
+        Returns:
+            Values on the scale of observations, as the memory sees them; None where the target is something else.
+        """
+        return None
+
     def query_parameters(self) -> Iterator[nn.Parameter]:
         """The parameters that ``features_at`` alone uses: the critic trains them, whoever trains the others."""
         yield from ()

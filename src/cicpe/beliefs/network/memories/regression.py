@@ -28,6 +28,8 @@ from cicpe.gp.exact import log_density
 from cicpe.statistics import sobol_points
 
 SMALLEST_NOISE = 1e-4
+FINE_PROBES = 161
+"""Places at which drawn functions are searched for their largest value: finer than what the network reads."""
 
 
 @final
@@ -230,6 +232,25 @@ class RegressionMemory(FunctionMemory):
         mean_BK1 = phi_BKF @ state.weights_BPJF[episode_B, 0, head_B][..., None]
         drawn_BK1: Tensor = mean_BK1 + lower_BKK @ noise_BK1
         return drawn_BK1[..., 0].float()
+
+    def sample_largest(self, state: RegressionState, n: int, rng: Generator) -> Tensor | None:
+        if self.estimate != "maximum":
+            return None
+        phi_KJF = self._features(_grid(FINE_PROBES, self.probes_KQ.shape[1]).double())
+        identity_FF = torch.eye(phi_KJF.shape[-1], dtype=torch.float64)
+        covariance_BJFF = identity_FF - torch.einsum("btjf,btjg->bjfg", state.rows_BTJF, state.rows_BTJF)
+        lower_BJFF = torch.linalg.cholesky_ex(covariance_BJFF + 1e-9 * identity_FF).L
+        shares_BJ = state.evidence_BPJ[:, 0].softmax(dim=-1)
+        head_BN = torch.multinomial(shares_BJ, n, replacement=True, generator=rng)
+        white_BNF = torch.randn((*head_BN.shape, phi_KJF.shape[-1]), generator=rng, dtype=torch.float64)
+        largest_BN = torch.empty(head_BN.shape, dtype=torch.float64)
+        for episode, head in torch.cartesian_prod(torch.arange(len(head_BN)), torch.arange(phi_KJF.shape[1])).tolist():
+            chosen_N = head_BN[episode] == head
+            weights_NF = (
+                state.weights_BPJF[episode, 0, head] + white_BNF[episode, chosen_N] @ lower_BJFF[episode, head].T
+            )
+            largest_BN[episode, chosen_N] = (weights_NF @ phi_KJF[:, head].T).amax(dim=-1)
+        return largest_BN.float()
 
     def features_at(self, state: RegressionState, memory_features: MemoryFeatures, query_BPQ: Tensor) -> Tensor:
         # A critic with a memory of its own trains the kernel by the history, not by the place of a candidate.

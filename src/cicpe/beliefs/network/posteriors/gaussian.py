@@ -6,8 +6,8 @@ coordinates. Its densities are per unit coordinate, so losses have one scale on 
 
 import math
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
-from typing import Literal, final
+from dataclasses import dataclass, fields, replace
+from typing import Any, Literal, Self, cast, final
 
 import torch
 from jaxtyping import Float
@@ -39,6 +39,12 @@ class Posterior(ABC):
     @abstractmethod
     def sample(self, rng: Generator, scale: Tensor | float = 1.0) -> Float[Tensor, "*batch answer"]:
         """One draw, its spread multiplied by ``scale`` and projected into the answer space."""
+
+    def repeated(self, n: int) -> Self:
+        """The same posteriors ``n`` times, along a new first axis: one draw of it is ``n`` of each."""
+        parts = {one.name: getattr(self, one.name) for one in fields(cast(Any, self))}  # posteriors are dataclasses
+        tensors = {name: part.expand(n, *part.shape) for name, part in parts.items() if isinstance(part, Tensor)}
+        return cast(Self, replace(cast(Any, self), **tensors))
 
 
 @final

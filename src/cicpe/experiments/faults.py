@@ -1,0 +1,124 @@
+"""What is wrong with an experiment file: all of it at once, each with its line, field, value and what is allowed."""
+
+import re
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+
+from pydantic import ValidationError
+
+from cicpe.errors import CicpeError, allowed_by, refusal
+
+Path = tuple[str | int, ...]
+"""Where something is in a document: names of tables and fields, and places in lists counted from 0."""
+LONGEST_VALUE = 120
+"""Letters of a value that are shown."""
+_TABLE = re.compile(r"\s*\[(?P<many>\[)?\s*(?P<name>[^\[\]]+?)\s*\]")
+_FIELD = re.compile(r"\s*(?P<name>(?:[\w-]+|\"[^\"]*\"|'[^']*')(?:\s*\.\s*(?:[\w-]+|\"[^\"]*\"|'[^']*'))*)\s*=")
+
+
+class FileFault(NamedTuple):
+    """One thing that is wrong."""
+
+    path: Path
+    value: Any
+    allowed: str
+    """What it must be, in words that follow "must be"."""
+    line: int | None = None
+    """Of the file, where there is one."""
+
+    @property
+    def field(self) -> str:
+        """The field as people say it: ``setting 2 range``."""
+        words = [str(part + 1) if isinstance(part, int) else part for part in self.path]
+        return " ".join(words) or "the file"
+
+    def __str__(self) -> str:
+        shown = self.value
+        if len(repr(shown)) > LONGEST_VALUE:
+            shown = repr(shown)[:LONGEST_VALUE] + "..."
+        where = "" if self.line is None else f"line {self.line}: "
+        return where + refusal(self.field, shown, self.allowed)
+
+    @property
+    def row(self) -> dict[str, Any]:
+        """For JSON."""
+        return {"line": self.line, "field": self.field, "value": repr(self.value)[:LONGEST_VALUE], "message": str(self)}
+
+
+class ExperimentError(CicpeError):
+    """An experiment cannot be understood, with every fault that was found."""
+
+    def __init__(self, faults: Sequence[FileFault]) -> None:
+        super().__init__("; ".join(map(str, faults)))
+        self.faults = tuple(faults)
+
+
+def faults_of(error: ValidationError, path: Path = ()) -> list[FileFault]:
+    """What pydantic found, as faults.
+
+    Args:
+        error: Pydantic's.
+        path: Where in the document the part is that was checked.
+
+    Returns:
+        One fault per place: of the alternatives of a value that may be one of several, all are named.
+    """
+    found: dict[Path, FileFault] = {}
+    for fault in error.errors(include_url=False):
+        place = path + tuple(part for part in fault["loc"] if not _is_alternative(part))
+        allowed = allowed_by(fault["msg"])
+        before = found.get(place)
+        if before is not None and allowed not in before.allowed:
+            allowed = f"{before.allowed}, or {allowed}"
+        value = None if fault["type"] == "missing" else fault["input"]
+        found[place] = FileFault(
+            place, value, allowed if before is None or allowed != before.allowed else before.allowed
+        )
+    return list(found.values())
+
+
+def _is_alternative(part: str | int) -> bool:
+    """Whether a part of a place is pydantic's name of an alternative, not a name in the document."""
+    return isinstance(part, str) and ("[" in part or part in ("float", "str", "tuple", "ExperimentParameter", "int"))
+
+
+def with_lines(faults: Iterable[FileFault], text: str) -> list[FileFault]:
+    """Faults with their lines in a file, in the order of the lines.
+
+    Args:
+        faults: What is wrong.
+        text: The file.
+
+    Returns:
+        The same faults; where a field is missing, with the line of the table that it is missing in.
+    """
+    lines = _lines(text)
+    placed = [fault._replace(line=fault.line or _line_of(fault.path, lines)) for fault in faults]
+    return sorted(placed, key=lambda fault: fault.line or 0)
+
+
+def _line_of(path: Path, lines: dict[Path, int]) -> int | None:
+    return next((lines[path[:end]] for end in range(len(path), 0, -1) if path[:end] in lines), None)
+
+
+def _lines(text: str) -> dict[Path, int]:
+    """The line on which every table and field begins, as far as they stand on lines of their own."""
+    found: dict[Path, int] = {}
+    table: Path = ()
+    counts: dict[Path, int] = {}
+    for number, line in enumerate(text.splitlines(), start=1):
+        heading, field = _TABLE.match(line), _FIELD.match(line)
+        if heading is not None:
+            table = _names(heading["name"])
+            if heading["many"]:
+                found.setdefault(table, number)
+                counts[table] = counts.get(table, 0) + 1
+                table = (*table, counts[table] - 1)
+            found.setdefault(table, number)
+        elif field is not None:
+            found.setdefault(table + _names(field["name"]), number)
+    return found
+
+
+def _names(dotted: str) -> Path:
+    return tuple(part.strip().strip("\"'") for part in dotted.split("."))

@@ -1,0 +1,78 @@
+"""Measurements as a table: a column per setting and one per measured quantity, with a header of their names."""
+
+import csv
+import io
+from collections.abc import Iterator
+from pathlib import Path
+
+from cicpe.errors import InvalidInput, meant
+from cicpe.sessions.session import Session
+from cicpe.sessions.values import Values
+
+MOST_ROWS = 10_000
+NOTES = ("step", "source")
+"""Columns that are written for the reader, and not read."""
+
+
+def columns(session: Session) -> tuple[list[str], list[str]]:
+    """The names of the settings, and those of what is measured."""
+    units = session.units
+    settings = list(units.names) or [f"x{i + 1}" for i in range(session.query_space.dim)]
+    if units.readout is not None:
+        return settings, [units.readout.name]
+    count = session.observation_dim
+    return settings, ["y"] if count == 1 else [f"y{i + 1}" for i in range(count)]
+
+
+def table_of(session: Session) -> str:
+    """The history of a session as CSV, in its units."""
+    settings, measured = columns(session)
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow([NOTES[0], *settings, *measured, NOTES[1]])
+    for number, step in enumerate(session.history, start=1):
+        words = [session.units.observation_words([value]) for value in step.observation]
+        plain = session.units.readout is None or session.units.readout.kind == "number"
+        seen = [repr(value) for value in step.observation] if plain else words
+        writer.writerow([number, *map(repr, step.query), *seen, step.source])
+    return out.getvalue()
+
+
+def read_table(file: Path, session: Session) -> Iterator[tuple[list[float], Values | str]]:
+    """The rows of a CSV file as queries and observations.
+
+    Args:
+        file: A table with a header; commas, semicolons or tabs between.
+        session: Says which columns there have to be.
+
+    Returns:
+        One query and one observation per row; a cell that is no number is refused by its column and line.
+    """
+    try:
+        text = file.read_text(encoding="utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InvalidInput("file", str(file), f"a table in UTF-8 that can be read ({error})") from None
+    first = text.partition("\n")[0]
+    separator = max(",;\t", key=first.count)
+    rows = list(csv.DictReader(io.StringIO(text), delimiter=separator, skipinitialspace=True))
+    if len(rows) > MOST_ROWS:
+        raise InvalidInput("file", str(file), f"at most {MOST_ROWS} rows, not {len(rows)}")
+    settings, measured = columns(session)
+    header = [name.strip() for name in first.rstrip("\r\n").split(separator)]
+    for name in (*settings, *measured):
+        if name not in header:
+            raise InvalidInput("column", name, f"in the header, which is {', '.join(header)}{meant(name, header)}")
+    for line, row in enumerate(rows, start=2):
+        cells = {str(key).strip(): value for key, value in row.items() if key is not None}
+        query = [_number(cells[name], name, line) for name in settings]
+        if session.units.readout is not None:
+            yield query, (cells[measured[0]] or "").strip()
+        else:
+            yield query, [_number(cells[name], name, line) for name in measured]
+
+
+def _number(cell: str | None, column: str, line: int) -> float:
+    try:
+        return float(cell or "")
+    except ValueError:
+        raise InvalidInput(f"{column} in line {line}", cell, "a number") from None
