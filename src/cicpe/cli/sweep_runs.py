@@ -181,8 +181,9 @@ def _cells(sweep: Sweep) -> list[dict[str, Any]]:
 def study_of(sweep: Sweep, travels: bool) -> Study:
     """What all runs have in common, with the program of a problem that is a user's own file."""
     program, colon, _ = sweep.problem.rpartition(":")
-    path, files = Path(program if colon else sweep.problem), {}
+    file, files = program if colon else sweep.problem, dict[str, bytes]()
+    path = Path(file)
     if travels and path.is_file():
         files = {name: neighbour.read_bytes() for name, neighbour in neighbours(path).items()} if colon else {}
         files[path.name] = path.read_bytes()
-    return Study(sweep.problem, str(path) if files else "", files, sweep.tasks, sweep.episodes, travels)
+    return Study(sweep.problem, file if files else "", files, sweep.tasks, sweep.episodes, travels)
