@@ -25,6 +25,7 @@ BASE = {
     "rounding",
     "display",
     "frames",
+    "parallel",
 }
 SIMULATOR = BASE | {"spaces", "gp", "data", "problems"}
 DECIDER = SIMULATOR | {"beliefs", "agents", "episodes"}
@@ -46,6 +47,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "display": set(),
     "frames": {"errors"},
     "units": {"errors", "config", "rounding"},
+    "parallel": {"errors"},
     "spaces": BASE,
     "gp": BASE | {"spaces"},
     "data": BASE | {"gp"},

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from cicpe.errors import CicpeError, InvalidInput, UnservedWarning
     from cicpe.experiments import Experiment
     from cicpe.model import Model, load
+    from cicpe.parallel import Executor
     from cicpe.problems import Problem, make_problem
     from cicpe.problems.observations import Category, Count, Number, YesNo
     from cicpe.problems.per_task import PerTaskProblem
@@ -31,6 +32,7 @@ _PLACES = {
     "Certificate": "cicpe.certification.certificate",
     "CicpeError": "cicpe.errors",
     "Count": "cicpe.problems.observations",
+    "Executor": "cicpe.parallel",
     "Experiment": "cicpe.experiments",
     "Interval": "cicpe.spaces",
     "InvalidInput": "cicpe.errors",
@@ -58,6 +60,7 @@ __all__ = [
     "Certificate",
     "CicpeError",
     "Count",
+    "Executor",
     "Experiment",
     "Interval",
     "InvalidInput",

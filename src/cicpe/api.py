@@ -23,6 +23,7 @@ from cicpe.errors import InvalidInput, UnservedWarning, allowed_by, meant
 from cicpe.evaluation.evaluate import Evaluation, evaluate_agent
 from cicpe.experiments import Experiment, shape_difference
 from cicpe.model import Description, Model
+from cicpe.parallel import HERE, Executor
 from cicpe.problems import Problem, TaskBatch, make_problem, spec_of
 from cicpe.problems.structure import observation_kinds
 from cicpe.progress import followed
@@ -55,6 +56,7 @@ def train(
     settings: dict[str, Any] | None = None,
     callback: TrainingCallback | None = None,
     progress: bool | None = None,
+    executor: Executor = HERE,
 ) -> Model:
     """Meta-trains an agent on a family of tasks and calibrates when it stops.
 
@@ -81,6 +83,7 @@ def train(
         callback: Follows the run, in place of what is shown.
         progress: Whether to show how far it is, what was tried and what was chosen: a bar on a terminal or in a
             notebook, lines elsewhere. Where it is not given, on a terminal and in a notebook.
+        executor: Where held-out episodes are played, for calibration, certificates and the alarm; it trains here.
 
     Returns:
         The trained and calibrated model, which is also in ``out``. Where it cannot serve all of epsilon at delta 0.1, a
@@ -122,7 +125,7 @@ def train(
                 seed_for(seed, "race"),
             )
             winner, fitted = race.run(candidates(problem))
-            run = _Run(problem, fitted.config, winner.recipe, seed, calibration_episodes)
+            run = _Run(problem, fitted.config, winner.recipe, seed, calibration_episodes, executor)
             if race.interrupted:
                 began = -math.inf  # only the share that calibration always has
             model = _calibrated(run, fitted, minutes, began, callback, folder)
@@ -130,7 +133,7 @@ def train(
         choice = choose(recipe, problem, actor)
         config = _configured(choice.config, wanted, settings)
         callback.on_choice(choice.reasons)
-        run = _Run(problem, config, choice.recipe, seed, calibration_episodes)
+        run = _Run(problem, config, choice.recipe, seed, calibration_episodes, executor)
         certifier = _certifier(run, budget, certify_every, certify_at, folder, callback)
         request = replace(request, identity=identity | {"config": config.model_dump(mode="json")})
         if certifier is not None:
@@ -173,21 +176,21 @@ def _calibrated(
     if folder is not None:
         model.save(folder)  # whatever becomes of the alarm
     callback.on_stage("fitting the alarm, which says whether a campaign looks like the prior", 0.0)
-    model, words = _alarmed(model, for_alarm, run.calibration_episodes)
+    model, words = _alarmed(model, for_alarm, run)
     callback.on_stage(words, 0.0)
     if folder is not None:
         model.save(folder)
     return model
 
 
-def _alarmed(model: Model, seconds: float | None, calibration_episodes: int) -> tuple[Model, str]:
+def _alarmed(model: Model, seconds: float | None, run: "_Run") -> tuple[Model, str]:
     """The model with an alarm of the size that its time allows, and in words what came of it.
 
     A budget in updates has no time: the alarm then has as large a share of its usual size as the calibration has.
     """
     began, plan, seed = time.perf_counter(), model.description.training.calibration, model.description.seed
     full = AlarmSizes(episodes=plan.alarm_episodes, ranked=plan.alarm_ranked, knots=plan.alarm_knots)
-    sizes: AlarmSizes | None = full.scaled(min(1.0, calibration_episodes / plan.max_episodes))
+    sizes: AlarmSizes | None = full.scaled(min(1.0, run.calibration_episodes / plan.max_episodes))
     if seconds is not None:
         sizes = affordable_sizes(
             model.belief,
@@ -200,7 +203,7 @@ def _alarmed(model: Model, seconds: float | None, calibration_episodes: int) -> 
         )
     if sizes is None:
         return model, "no alarm: the time left was too short for the smallest one (cicpe alarm MODEL --save fits it)"
-    model = fit_alarm(model, seed=seed, sizes=sizes)
+    model = fit_alarm(model, seed=seed, sizes=sizes, executor=run.executor)
     spent = (time.perf_counter() - began) / 60
     model = replace(
         model, description=model.description.model_copy(update={"minutes": model.description.minutes + spent})
@@ -219,6 +222,7 @@ class _Run:
     recipe: str
     seed: int
     calibration_episodes: int
+    executor: Executor
 
     def model(
         self,
@@ -235,7 +239,13 @@ class _Run:
             belief = _shortened(belief, problem, config.epsilon[0], seconds, seed)
             seconds -= time.perf_counter() - began
         request = CalibrationRequest(
-            config.epsilon, config.calibration, episodes, seed, seconds=seconds, on_progress=on_progress
+            config.epsilon,
+            config.calibration,
+            episodes,
+            seed,
+            seconds=seconds,
+            on_progress=on_progress,
+            executor=self.executor,
         )
         calibration = calibrate(belief, problem, request)
         context = TaskBatch.draw(problem, 4096, stream(self.seed, "context")).context
@@ -291,7 +301,7 @@ def _certifier(
         low, high = run.config.epsilon
         raise InvalidInput("certify_at", at, f"an epsilon from {low:g} to {high:g}, the range that is trained for")
     target = CertificationTarget(epsilon, delta, max(1, int(total / every + 1e-9)))
-    return CheckpointCertifier(target, run.seed, folder, callback.on_certificate)
+    return CheckpointCertifier(target, run.seed, folder, callback.on_certificate, executor=run.executor)
 
 
 def _tests(certifier: CheckpointCertifier, run: _Run) -> Callable[[float, Callable[[], FittedBelief]], None]:
@@ -371,7 +381,14 @@ def adapt(model: Model, experiment: Experiment | str) -> Model:
     return replace(model, description=about.model_copy(update=changes), family=problem)
 
 
-def recalibrate(model: Model, *, episodes: int = 32768, seed: int = 1, minutes: float | None = None) -> Model:
+def recalibrate(
+    model: Model,
+    *,
+    episodes: int = 32768,
+    seed: int = 1,
+    minutes: float | None = None,
+    executor: Executor = HERE,
+) -> Model:
     """The same model with its stop thresholds chosen anew, on fresh held-out episodes.
 
     Args:
@@ -379,6 +396,7 @@ def recalibrate(model: Model, *, episodes: int = 32768, seed: int = 1, minutes: 
         episodes: Held-out episodes, at most.
         seed: Seeds them.
         minutes: A limit.
+        executor: Where they are played; without a limit the thresholds do not depend on it.
 
     Returns:
         The model with new thresholds; without its alarm, if the spread of its queries has changed.
@@ -386,7 +404,13 @@ def recalibrate(model: Model, *, episodes: int = 32768, seed: int = 1, minutes: 
     config = model.description.training
     seconds = None if minutes is None else 60 * minutes
     request = CalibrationRequest(
-        config.epsilon, config.calibration, episodes, seed, purpose="recalibration", seconds=seconds
+        config.epsilon,
+        config.calibration,
+        episodes,
+        seed,
+        purpose="recalibration",
+        seconds=seconds,
+        executor=executor,
     )
     calibration = calibrate(model.belief, model.problem, request)
     # An alarm knows the prior's histories as the old spread of queries makes them.
@@ -401,6 +425,7 @@ def fit_alarm(
     episodes: int | None = None,
     ranked: int | None = None,
     sizes: AlarmSizes | None = None,
+    executor: Executor = HERE,
 ) -> Model:
     """The same model with an alarm: it will say whether a history looks like the prior's. Training fits one itself.
 
@@ -411,6 +436,7 @@ def fit_alarm(
         episodes: Episodes of the prior by which it knows what is odd; as many as suit the belief where not given.
         ranked: Episodes of the prior among which a history is ranked, likewise.
         sizes: All sizes at once, in the place of these two.
+        executor: Where the episodes of both are played; the alarm does not depend on it.
 
     Returns:
         The model with its alarm.
@@ -426,6 +452,7 @@ def fit_alarm(
         epsilon=model.calibration.epsilons[0],
         sizes=sizes or usual,
         seed=seed,
+        executor=executor,
     )
     return replace(model, alarm=alarm)
 
@@ -441,6 +468,7 @@ def evaluate(
     problem: Problem | None = None,
     context: Mapping[str, float] | None = None,
     noise: float | None = None,
+    executor: Executor = HERE,
 ) -> Evaluation:
     """Accuracy and queries of a model on fresh tasks of its own family.
 
@@ -454,9 +482,11 @@ def evaluate(
         problem: Another family, in place of the model's own.
         context: Known contexts by name, at one value each; as the family draws them where not given.
         noise: The context of that name, said shortly.
+        executor: Where they are played: ``cicpe.Executor(jobs=8)``, say. The figures do not depend on it.
 
     Returns:
         The figures with their 95 % intervals, and how every episode ended.
     """
     known = {**(context or {}), **({} if noise is None else {"noise": noise})}
-    return evaluate_agent(model.agent(epsilon, delta, stop), model.tasks(known, problem), epsilon, episodes, seed)
+    agent, tasks = model.agent(epsilon, delta, stop), model.tasks(known, problem)
+    return evaluate_agent(agent, tasks, epsilon, episodes, seed, executor)

@@ -7,6 +7,7 @@ message and exits with 2; it never shows a traceback for these.
 import difflib
 import re
 from collections.abc import Iterable
+from typing import Any
 
 
 def meant(value: object, known: Iterable[str]) -> str:
@@ -77,6 +78,10 @@ class InvalidInput(CicpeError, ValueError):
         self.value = value
         self.allowed = allowed
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """How it travels between processes: by what it was made of."""
+        return type(self), (self.field, self.value, self.allowed)
+
 
 class Implausible(InvalidInput):
     """A value that is possible, but so unlikely that its sender has to confirm it."""
@@ -97,6 +102,9 @@ class UnknownProblem(InvalidInput):
         self.place = place
         """What to name, as far as the model knows."""
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.value, self.allowed, self.place)
+
 
 class ProblemError(CicpeError):
     """A problem's own code (a user's, perhaps) returned something unusable."""
@@ -108,6 +116,10 @@ class ModelError(CicpeError):
 
 class CheckpointError(CicpeError):
     """A training checkpoint cannot be written or read."""
+
+
+class WorkerError(CicpeError):
+    """The processes that were to do the work died."""
 
 
 class UnservedWarning(UserWarning):

@@ -60,6 +60,25 @@ def seed_for(seed: int, purpose: str, *labels: object) -> int:
     return (1 + PURPOSES.index(purpose)) * SHARE + (within * STRIDE + offset) % SHARE
 
 
+def block_stream(seed: int, block: int) -> Generator:
+    """A fresh generator for one block of the episodes that a seed is for.
+
+    Blocks can be played anywhere and in any order, since none waits for the random numbers of another.
+
+    Args:
+        seed: The seed of all of them, from ``seed_for`` or of a certificate.
+        block: Which block; the first has the very stream of the seed.
+
+    Returns:
+        A stream from the same share of all seeds as ``seed``.
+    """
+    if block == 0:
+        return torch.Generator().manual_seed(seed)
+    digest = hashlib.sha256(f"block {block} of {seed}".encode()).digest()
+    own = seed - seed % SHARE + int.from_bytes(digest[:8], "big") % SHARE
+    return torch.Generator().manual_seed(own)
+
+
 def stream(seed: int, purpose: str, *labels: object) -> Generator:
     """A fresh generator for one purpose; see ``seed_for``."""
     return torch.Generator().manual_seed(seed_for(seed, purpose, *labels))

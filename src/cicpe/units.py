@@ -137,7 +137,7 @@ class Readout(Config):
                 if self.of is None
                 else f"a count of {self.of}, such as {self.of // 3}/{self.of}"
             )
-        return f"a number from {self.low:g} to {self.high:g}" + (f" in {self.unit}" if self.unit else "")
+        return f"a number from {self.low:.4g} to {self.high:.4g}" + (f" in {self.unit}" if self.unit else "")
 
     def parse(self, given: object) -> object:
         """What was told, as a kind of observation takes it: text becomes a number where it says one.

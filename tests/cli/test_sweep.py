@@ -3,19 +3,18 @@
 import json
 import subprocess
 import sys
-import time
-import types
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import cicpe
-from cicpe.cli import sweep_runs
+from cicpe.cli import sweep_process, sweep_runs
 from cicpe.cli.main import main
-from cicpe.cli.sweep_runs import LOG, Run, read_sweep, runs_of
+from cicpe.cli.sweep_process import LOG, RunRequest
+from cicpe.cli.sweep_runs import Run, read_sweep, runs_of, study_of
 from cicpe.errors import InvalidInput
+from cicpe.reporting.sweep_results import SweepResults
 from cicpe.training.callbacks import TrainingCallback
 from cicpe.training.run import CHECKPOINT
 from commands import REPOSITORY
@@ -23,6 +22,7 @@ from commands import REPOSITORY
 EXAMPLE = REPOSITORY / "examples" / "sweep.toml"
 TRAIN = {"noise": 0.1, "epsilon": 0.9, "updates": 6, "calibration-episodes": 256}
 CELLS = [{"epsilon": 0.9, "delta": 0.4}]
+START = sweep_process.start
 
 
 def write(folder: Path, **changes: Any) -> Path:
@@ -46,25 +46,6 @@ def run_json(capsys: pytest.CaptureFixture[str], path: Path, *more: str) -> tupl
 
 
 # --- real runs --------------------------------------------------------------------------------------
-
-
-def interrupt_while_training(monkeypatch: pytest.MonkeyPatch, waits_for: Path) -> "list[subprocess.Popen[bytes]]":
-    """Once a file is there, the sweep is interrupted at its next wait. Returns the processes that it starts."""
-    children: list[subprocess.Popen[bytes]] = []
-    start = sweep_runs._start
-
-    def recorded(run: Run) -> "subprocess.Popen[bytes]":
-        children.append(start(run))
-        return children[-1]
-
-    def sleep(seconds: float) -> None:
-        if waits_for.exists() and children[-1].poll() is None:
-            raise KeyboardInterrupt
-        time.sleep(seconds)
-
-    monkeypatch.setattr(sweep_runs, "_start", recorded)
-    monkeypatch.setattr(sweep_runs, "time", types.SimpleNamespace(sleep=sleep))
-    return children
 
 
 def train_directly(seed: int, out: Path | None = None, callback: TrainingCallback | None = None) -> cicpe.Model:
@@ -93,13 +74,31 @@ def leave_a_checkpoint(run: Run, seed: int) -> None:
     assert (run.folder / CHECKPOINT).exists()
 
 
-@pytest.mark.slow  # two processes that import torch and train
+def interrupt_the_second(monkeypatch: pytest.MonkeyPatch) -> "list[subprocess.Popen[bytes]]":
+    """The sweep is interrupted once its second run has begun. Returns the processes that it starts."""
+    children: list[subprocess.Popen[bytes]] = []
+
+    def started(folder: Path, asked: Any) -> "subprocess.Popen[bytes]":
+        children.append(START(folder, asked))
+        if len(children) == 2:
+            monkeypatch.setattr(children[-1], "wait", interrupted)
+        return children[-1]
+
+    def interrupted(timeout: float | None = None) -> int:
+        monkeypatch.undo()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(sweep_process, "start", started)
+    return children
+
+
+@pytest.mark.slow  # processes that import torch and train
 def test_a_sweep_is_interrupted_and_goes_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = write(tmp_path)
     first, second = runs_of(read_sweep(path))
-    assert [run.folder.name for run in (first, second)] == ["seed-0", "seed-1"]
+    assert [run.name for run in (first, second)] == ["seed-0", "seed-1"]
     with pytest.MonkeyPatch.context() as patch:
-        children = interrupt_while_training(patch, waits_for=second.folder / LOG)
+        children = interrupt_the_second(patch)
         assert run_json(capsys, path) == (130, None)
     assert len(children) == 2
     assert all(child.returncode is not None for child in children)
@@ -117,69 +116,152 @@ def test_a_sweep_is_interrupted_and_goes_on(tmp_path: Path, capsys: pytest.Captu
     assert [row["run"] for row in rows] == ["seed-0", "seed-1"]
     assert [row["settings"] for row in rows] == [{"seed": 0}, {"seed": 1}]
     assert found["failed"] == {}
-    assert [json.loads(line) for line in (tmp_path / "out" / "results.jsonl").read_text().splitlines()] == rows
-    for run, row in zip((first, second), rows, strict=True):
+    kept = SweepResults(tmp_path / "out" / "results.sqlite").rows()
+    for run, row, whole in zip((first, second), rows, kept, strict=True):
         model = cicpe.load(run.folder)
         figures = cicpe.evaluate(model, epsilon=0.9, delta=0.4, episodes=200)
         assert (row["accuracy"], row["mean_queries"]) == (figures.accuracy, figures.mean_queries)
         assert (row["model_sha256"], row["minutes"]) == (model.sha256, model.description.minutes)
         assert (model.description.threads, model.description.updates) == (1, 6)
+        assert whole.all_queries.tolist() == figures.outcomes.queries.tolist()
+        assert whole.all_losses.tolist() == figures.outcomes.loss.tolist()
     assert rows[0]["model_sha256"] != rows[1]["model_sha256"] == train_directly(1).sha256
 
     # Nothing is left to do: nothing is started, and the known figures are printed again, to the microsecond.
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sweep_runs, "_start", None)
+        patch.setattr(sweep_process, "start", None)
         assert run_json(capsys, path) == (0, found)
-        # Other cells, one of them out of reach: they are measured, and nothing is trained.
-        code, found = run_json(capsys, write(tmp_path, cells=[*CELLS, {"epsilon": 0.1, "delta": 0.4}]))
-        assert [row["refused"] is None for row in found["rows"]] == [True, False] * 2
-        assert found["rows"][::2] == rows
-        assert "epsilon must be" in found["rows"][1]["refused"]
-        code = main(["sweep", str(tmp_path / "sweep.json")])
-        out = capsys.readouterr().out
-    assert code == 0
-    for words in ("seed", "accuracy", "queries", "minutes", "refused", "results.jsonl"):
+    # Other cells, one of them out of reach: they are measured, and nothing is trained.
+    code, found = run_json(capsys, write(tmp_path, cells=[*CELLS, {"epsilon": 0.1, "delta": 0.4}]))
+    assert (first.folder / "weights.safetensors").stat().st_mtime_ns == before["weights.safetensors"]
+    assert [row["refused"] is None for row in found["rows"]] == [True, False] * 2
+    assert found["rows"][::2] == rows
+    assert "epsilon must be" in found["rows"][1]["refused"]
+    assert main(["sweep", str(tmp_path / "sweep.json")]) == 0
+    out = capsys.readouterr().out
+    for words in ("seed", "accuracy", "queries", "minutes", "refused", "results.sqlite"):
         assert words in out
+
+
+def pretend(monkeypatch: pytest.MonkeyPatch, code: str) -> None:
+    """In place of training: another program, which is run in the run's folder."""
+
+    def start(folder: Path, asked: Any) -> "subprocess.Popen[bytes]":
+        with (folder / LOG).open("ab") as log:
+            return subprocess.Popen(
+                [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=log, stderr=log, cwd=folder
+            )
+
+    monkeypatch.setattr(sweep_process, "start", start)
 
 
 def test_a_run_that_fails_does_not_stop_the_others(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "out").mkdir()
-    monkeypatch.setattr(sweep_runs, "_start", pretend("print('error: no luck'); raise SystemExit(2)"))
-    code, found = run_json(capsys, write(tmp_path), "--jobs", "2")
+    fails = "import os; print('error: no luck'); raise SystemExit(2)"
+    killed = "import os, signal; print('so far so good', flush=True); os.kill(os.getpid(), signal.SIGKILL)"
+    works = "open('figures.json', 'w').write('[]')"
+    which = f"import os; name = os.path.basename(os.getcwd())\nexec({{'seed-0': {fails!r}, 'seed-1': {killed!r}}}.get("
+    pretend(monkeypatch, f"{which}name, {works!r}))")
+    code, found = run_json(capsys, write(tmp_path, product={"seed": [0, 1, 2]}))
     assert code == 1
     assert found["rows"] == []
-    assert found["failed"] == {"seed-0": "error: no luck", "seed-1": "error: no luck"}
-    assert (tmp_path / "out" / "results.jsonl").read_text() == ""
+    assert found["failed"] == {"seed-0": "error: no luck", "seed-1": "ended by signal 9"}
+    assert SweepResults(tmp_path / "out" / "results.sqlite").failures() == found["failed"]
+    pretend(monkeypatch, works)
+    code, found = run_json(capsys, write(tmp_path, product={"seed": [0, 1, 2]}))
+    assert (code, found["failed"]) == (0, {})
+    assert SweepResults(tmp_path / "out" / "results.sqlite").failures() == {}
 
 
-def pretend(code: str) -> "Callable[[Run], subprocess.Popen[bytes]]":
-    """In place of training: another program, whose output goes where a run's log lies."""
+def test_a_terminal_shows_a_table_of_runs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pretend(monkeypatch, "print('error: no luck'); raise SystemExit(2)")
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    assert main(["sweep", str(write(tmp_path)), "--json"]) == 1
+    shown = capsys.readouterr().err
+    assert shown.count("seed-1") >= 2  # as it was, and as it became
+    assert "waiting" in shown
+    assert "failed: error: no luck" in shown
 
-    def start(run: Run) -> "subprocess.Popen[bytes]":
-        run.folder.mkdir(parents=True, exist_ok=True)
-        with (run.folder / LOG).open("ab") as log:
-            return subprocess.Popen([sys.executable, "-c", code], stdout=log, stderr=log)
 
-    return start
+def test_a_run_ends_when_whoever_started_it_is_gone(tmp_path: Path) -> None:
+    """It would train on, with nobody to hear of it."""
+    asked = {"train": ["demo"], "folder": str(tmp_path), "problem": None, "cells": [], "tasks": {}, "episodes": 1}
+    child = sweep_process.start(tmp_path, asked)
+    assert child.stdin is not None
+    child.stdin.close()
+    assert child.wait(120) != 0
 
 
-def test_jobs_run_at_the_same_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(
-        sweep_runs, "_start", pretend("import time; print(time.time()); time.sleep(1); print(time.time())")
-    )
+@pytest.mark.slow  # workers and processes
+def test_runs_of_several_jobs_are_the_same_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """With three workers too: the same models and figures to the last digit, times aside."""
 
-    def overlap(jobs: int) -> bool:
-        runs = plan(tmp_path / str(jobs))
-        assert {run.folder: fault for run, fault in sweep_runs.train_here(runs, jobs)} == {r.folder: None for r in runs}
-        (_, end), (begin, _) = sorted(tuple(map(float, (run.folder / LOG).read_text().split())) for run in runs)
-        return begin < end
-
-    for jobs in (1, 2):
+    def figures(jobs: int) -> list[Any]:
         (tmp_path / str(jobs)).mkdir()
-    assert overlap(2)
-    assert not overlap(1)
+        code, found = run_json(capsys, write(tmp_path / str(jobs), product={"seed": [0, 1, 2]}), "--jobs", str(jobs))
+        assert code == 0
+        return [
+            {key: value for key, value in row.items() if key not in ("minutes", "seconds")} for row in found["rows"]
+        ]
+
+    assert figures(1) == figures(3)
+
+
+# --- runs that travel ---------------------------------------------------------------------------------
+
+
+def test_a_run_that_travels_takes_its_problem_along_and_brings_its_model_home(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where the worker is, neither the problem's file nor the sweep's folder is there."""
+    (tmp_path / "beside.py").write_text("HIGH = 2.0\n")
+    (tmp_path / "mine.py").write_text(MINE)
+    sweep = read_sweep(write(tmp_path, problem=f"{tmp_path}/mine.py:Mine", train={"updates": 1}, product={}))
+    study = study_of(sweep, travels=True)
+    assert set(study.problem_files) == {"mine.py", "beside.py"}
+    seen = "import json, sys; asked = json.loads(sys.stdin.readline()); file = asked['problem'].rpartition(':')[0]; "
+    seen += "import os; assert not file.startswith(os.environ['HOME_OF_THE_SWEEP']), file; "
+    seen += "assert os.path.exists(os.path.join(os.path.dirname(file), 'beside.py')); "
+    seen += "assert asked['train'][1] == asked['problem']; assert open('checkpoint').read() == 'half'; "
+    seen += "open('config.json', 'w').write('{}'); open('figures.json', 'w').write('[]')"
+    monkeypatch.setenv("HOME_OF_THE_SWEEP", str(tmp_path))
+
+    def start(folder: Path, asked: Any) -> "subprocess.Popen[bytes]":
+        with (folder / LOG).open("ab") as log:
+            child = subprocess.Popen(
+                [sys.executable, "-c", seen], stdin=subprocess.PIPE, stdout=log, stderr=log, cwd=folder
+            )
+        assert child.stdin is not None
+        child.stdin.write(json.dumps(asked).encode() + b"\n")
+        child.stdin.flush()
+        return child
+
+    monkeypatch.setattr(sweep_process, "start", start)
+    request = RunRequest(tmp_path / "out" / "run", ["train", sweep.problem], [], {"checkpoint": b"half"})
+    result = sweep_process.do_run(study, request)
+    assert (result.fault, result.figures) == (None, [])
+    assert set(result.files) == {"checkpoint", "config.json", LOG}
+    assert not request.folder.exists()
+    sweep_process.write_files(request.folder, result.files)
+    assert (request.folder / "config.json").read_text() == "{}"
+
+
+MINE = """
+import torch, cicpe
+from beside import HIGH
+
+class Mine(cicpe.Problem):
+    query_space = answer_space = cicpe.Box(low=[0.0], high=[HIGH])
+    def sample(self, n, rng):
+        return torch.rand(n, 1, generator=rng)
+    def observe(self, task, query, rng):
+        return query - task
+    def target(self, task):
+        return task
+"""
 
 
 # --- what a file asks for ---------------------------------------------------------------------------
@@ -287,23 +369,3 @@ def test_without_ray_it_says_how_to_get_it(
     assert "pip install ray" in capsys.readouterr().err
     assert main(["sweep", str(write(tmp_path)), "--backend", "cloud"]) == 2
     assert "local or ray" in capsys.readouterr().err
-
-
-def test_with_ray_every_run_is_a_task_of_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A stand-in with the four functions that are used; Ray itself is not among the tools of the tests."""
-    done: list[Run] = []
-
-    def remote(**needs: int) -> Callable[[Callable[[Run], Any]], Any]:
-        assert needs == {"num_cpus": 1}
-        return lambda function: types.SimpleNamespace(
-            remote=lambda run: done.append(run) or ("ref", function(run), run.folder)
-        )
-
-    ray = types.SimpleNamespace(
-        init=lambda **options: None, remote=remote, wait=lambda refs: (refs[:1], refs[1:]), get=lambda ref: ref[1]
-    )
-    monkeypatch.setitem(sys.modules, "ray", ray)  # type: ignore[arg-type]
-    monkeypatch.setattr(sweep_runs, "_start", pretend("raise SystemExit(0)"))
-    runs = plan(tmp_path)
-    assert list(sweep_runs.train_on_ray(runs)) == [(run, None) for run in runs]
-    assert done == runs

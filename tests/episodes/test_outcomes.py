@@ -153,8 +153,8 @@ def test_evaluation_counts_what_happened() -> None:
     assert found.median_queries == float(queries.median())
 
 
-def test_evaluation_plays_in_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cicpe.evaluation.evaluate.CHUNK", 30)
+def test_evaluation_plays_in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("cicpe.episodes.blocks.BLOCK", 30)
     problem = Script([2])
     found = evaluate_agent(FollowsTheScript(5), problem, epsilon=0.1, episodes=100, seed=0)
     assert len(found.outcomes.loss) == 100

@@ -109,7 +109,7 @@ AGENT = ProfileAgent(weak_at_the_low_end, slow_at_the_low_end)
 @pytest.mark.parametrize("problem", [Revealed(), RevealedWithParameters()], ids=["rank", "parameters"])
 def test_profiles_and_their_variances_are_found(problem: Problem) -> None:
     shift = prior_shift(problem, None, make_rng())
-    found = measure_training_prior(AGENT, shift, 0.2, 8000, make_rng(1))
+    found = measure_training_prior(AGENT, shift, 0.2, 8000, seed=1)
     assert found.accuracy == pytest.approx(0.2 * 0.5 + 0.8 * 0.99, abs=0.02)
     assert found.mean_queries == pytest.approx(2.8, abs=0.1)
     # Upper limits: above the truth, and not far above.
@@ -124,7 +124,7 @@ def test_profiles_and_their_variances_are_found(problem: Problem) -> None:
 def test_luck_is_not_taken_for_a_profile() -> None:
     """An agent with the same success everywhere: the variance over tasks is zero, though outcomes vary."""
     shift = prior_shift(Revealed(), None, make_rng())
-    found = measure_training_prior(ProfileAgent(constant(0.8)), shift, 0.2, 8000, make_rng(1))
+    found = measure_training_prior(ProfileAgent(constant(0.8)), shift, 0.2, 8000, seed=1)
     assert found.success_variance < 0.01
     assert found.success[:, 0].var() > 0.15
 

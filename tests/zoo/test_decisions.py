@@ -17,7 +17,8 @@ from torch import Generator, Tensor
 
 import cicpe
 from cicpe import zoo
-from cicpe.evaluation.evaluate import evaluate_with
+from cicpe.episodes.outcomes import Outcomes, run_episodes
+from cicpe.problems import TaskBatch
 
 RECORDED: dict[str, dict[str, Any]] = json.loads((Path(__file__).parent / "decisions.json").read_text())
 PARTICLES = {"ackley-3d", "ackley-4d", "ackley-5d"}
@@ -49,11 +50,12 @@ class Bumps(cicpe.Problem):
         return torch.zeros(len(task["height"]), 1)
 
 
-def played(name: str) -> Any:
+def played(name: str) -> Outcomes:
     model, (epsilon, delta, seed) = cicpe.load(name), (RECORDED[name][key] for key in ("epsilon", "delta", "seed"))
     problem = Bumps() if name in FUNCTIONS else model.problem
     # The tasks of the recording, which was made before seeds had names (``cicpe.streams``).
-    return evaluate_with(model.agent(epsilon, delta), problem, epsilon, 200, torch.Generator().manual_seed(seed))
+    rng = torch.Generator().manual_seed(seed)
+    return run_episodes(model.agent(epsilon, delta), TaskBatch.draw(problem, 200, rng), rng)
 
 
 def test_every_model_was_recorded() -> None:
@@ -72,7 +74,7 @@ def test_functions_decide_as_recorded(name: str) -> None:
 
 
 def assert_same(name: str) -> None:
-    outcomes = played(name).outcomes
+    outcomes = played(name)
     recorded = torch.tensor(RECORDED[name]["queries"])
     assert float((outcomes.queries == recorded).double().mean()) >= SAME
     answers = torch.tensor(RECORDED[name]["recommendations"])
@@ -89,7 +91,7 @@ def test_other_decisions_are_found() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(PARTICLES))
 def test_particles_need_as_many_queries_as_recorded(name: str) -> None:
-    queries, recorded = played(name).outcomes.queries.double(), torch.tensor(RECORDED[name]["queries"]).double()
+    queries, recorded = played(name).queries.double(), torch.tensor(RECORDED[name]["queries"]).double()
     # The same tasks: the difference per task has the spread of two draws.
     apart = queries - recorded
     assert abs(float(apart.mean())) < 4 * float(apart.std()) / len(apart) ** 0.5

@@ -8,6 +8,7 @@ ranks that p-values come from. A wrong head or a poor detector costs power, neve
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple, final
 
 import torch
@@ -16,14 +17,16 @@ from torch import Generator, Tensor, nn
 from cicpe import trees
 from cicpe.agents.alarm import STATISTICS, TAILS, Alarm, AlarmConfig, AlarmState, AlarmTables, detector_inputs
 from cicpe.beliefs.base import Assessment, Belief
+from cicpe.episodes.blocks import EpisodeBlock, blocks
 from cicpe.episodes.play import Step, never, play
 from cicpe.episodes.table import Assessor
 from cicpe.errors import InvalidInput
+from cicpe.parallel import HERE, Executor
 from cicpe.plates import only_query
 from cicpe.problems import Problem, TaskBatch
 from cicpe.problems.context import ContextGrid
 from cicpe.problems.shifted import shift_ranges
-from cicpe.streams import seed_for, stream
+from cicpe.streams import block_stream, seed_for
 
 N_CONTEXT_KNOTS = 5
 NUMBERS = 2e7
@@ -31,7 +34,6 @@ NUMBERS = 2e7
 HEAD_BATCH, DETECTOR_BATCH = 1024, 192
 LEARNING_RATE = 8e-3
 """The highest, a third of the way."""
-CHUNK = 1024
 STRAYS = 0.15
 """Share of the queries of fitted episodes that are random."""
 LEAST_RANKED = 99
@@ -122,9 +124,9 @@ class Fit(NamedTuple):
     epsilon: float
     seed: int
 
-    def rng(self, part: int) -> Generator:
-        """Every part has tasks of its own."""
-        return stream(self.seed, "alarm", part)
+    def rng(self, part: int, block: int = 0) -> Generator:
+        """Every part has tasks of its own, and so has every block of one."""
+        return block_stream(seed_for(self.seed, "alarm", part), block)
 
     def steps(self, problem: Problem, episodes: int, rng: Generator) -> Iterator[Step[Assessment]]:
         """Fresh episodes to the horizon, a step per query."""
@@ -143,6 +145,7 @@ def fit_alarm(
     epsilon: float,
     sizes: AlarmSizes = USUAL,
     seed: int = 2,
+    executor: Executor = HERE,
 ) -> Alarm:
     """An alarm for a core on its family.
 
@@ -153,6 +156,7 @@ def fit_alarm(
         epsilon: Any of its epsilons: queries do not depend on it.
         sizes: How much it is fitted to.
         seed: Seeds everything.
+        executor: Where the episodes for quantiles and p-values are played.
 
     Returns:
         The alarm.
@@ -182,7 +186,7 @@ def fit_alarm(
         _fit_head(fit, alarm, sizes)
         _fit_detector(fit, alarm, sizes)
     alarm.tables.eval().requires_grad_(False)
-    _measure(fit, alarm, places)
+    _measure(fit, alarm, places, executor)
     return alarm
 
 
@@ -305,27 +309,31 @@ def _alarm_states(fit: Fit, alarm: Alarm, problem: Problem, n: int, rng: Generat
         yield state
 
 
-def _measure(fit: Fit, alarm: Alarm, places: Sequence[Problem]) -> None:
+def _measure(fit: Fit, alarm: Alarm, places: Sequence[Problem], executor: Executor) -> None:
     """Quantiles of the statistics over time, then the ranks of whole episodes."""
-    rng, chunks = fit.rng(4), _chunks(alarm.config.episodes, fit.belief)
-    parts = [
-        torch.stack([alarm.statistics(state) for state in _alarm_states(fit, alarm, fit.problem, n, rng)])
-        for n in chunks
-    ]
+    most = fit.belief.most_at_once
+    parts = list(executor.map(partial(_statistics_block, fit, alarm), blocks(alarm.config.episodes, most)))
     quantiles = torch.quantile(torch.cat(parts, dim=1), 1 - torch.tensor(TAILS), dim=1)
     alarm.tables.quantiles_TSJ.copy_(quantiles.permute(1, 2, 0))
-    for point, problem in enumerate(places):
-        rng = fit.rng(5 + point)
-        ends = [
-            list(_alarm_states(fit, alarm, problem, n, rng))[-1].lowest
-            for n in _chunks(alarm.config.ranked, fit.belief)
-        ]
-        alarm.tables.lowest_KR[point] = torch.cat(ends).sort().values
+    ranked = blocks(alarm.config.ranked, most)
+    work = [(point, block) for point in range(len(places)) for block in ranked]
+    ends = list(executor.map(partial(_lowest_block, fit, alarm, tuple(places)), work))
+    for point in range(len(places)):
+        own = ends[point * len(ranked) : (point + 1) * len(ranked)]
+        alarm.tables.lowest_KR[point] = torch.cat(own).sort().values
 
 
-def _chunks(total: int, belief: Belief) -> list[int]:
-    most = min(CHUNK, belief.most_at_once)
-    return [min(most, total - begin) for begin in range(0, total, most)]
+def _statistics_block(fit: Fit, alarm: Alarm, block: EpisodeBlock) -> Tensor:
+    """The alarm's statistics after every observation: step x episode x statistic."""
+    states = _alarm_states(fit, alarm, fit.problem, block.size, fit.rng(4, block.number))
+    return torch.stack([alarm.statistics(state) for state in states])
+
+
+def _lowest_block(fit: Fit, alarm: Alarm, places: Sequence[Problem], work: tuple[int, EpisodeBlock]) -> Tensor:
+    """What whole episodes are ranked by, at one place."""
+    point, block = work
+    states = list(_alarm_states(fit, alarm, places[point], block.size, fit.rng(5 + point, block.number)))
+    return states[-1].lowest
 
 
 def _places(problem: Problem, n_knots: int) -> tuple[ContextGrid, list[Problem]]:

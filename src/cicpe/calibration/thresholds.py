@@ -10,7 +10,9 @@ of delta is kept in reserve.
 import math
 import time
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import NamedTuple, final
 
 import numpy as np
@@ -21,11 +23,13 @@ from cicpe.agents.stop_rules import STOP_RULES, StopRule, first_true, rules_for
 from cicpe.beliefs.base import Belief, CalibrationPlan
 from cicpe.calibration.platt import Platt, fit_platt
 from cicpe.calibration.table import MARGIN, Calibration, Cells, Curve, CurvePoint, ThresholdCell
+from cicpe.episodes.blocks import EpisodeBlock, blocks
 from cicpe.episodes.table import EpisodeTable, RecordSettings, tabulate
+from cicpe.parallel import HERE, Executor
 from cicpe.problems import Problem, TaskBatch
 from cicpe.problems.context import ContextGrid, knots_per_context, rank_groups
 from cicpe.statistics import clopper_pearson, log_grid
-from cicpe.streams import seed_for
+from cicpe.streams import block_stream, seed_for
 
 DELTAS = (0.01, 0.02, 0.03, 0.05, 0.07, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4)
 PILOT_EPISODES = 512
@@ -59,9 +63,11 @@ class CalibrationRun:
 
     deadline: float | None = None
     """When to end, by ``time.perf_counter``; None to play all."""
+    executor: Executor = HERE
+    """Where episodes are played; what comes out does not depend on it, unless a deadline cuts it short."""
 
     def play(self, episodes: int, seed: int, problem: Problem | None = None) -> EpisodeTable:
-        """``tabulate`` on fresh tasks, a chunk at a time."""
+        """``tabulate`` on fresh tasks, a block at a time."""
         return self.play_all(episodes, [(problem or self.problem, seed)])[0]
 
     def play_all(
@@ -77,21 +83,33 @@ class CalibrationRun:
         Returns:
             As many episodes of each problem.
         """
-        rngs = [torch.Generator().manual_seed(seed) for _, seed in places]
-        chunk, episodes = min(self.chunk, self.belief.most_at_once), max(1, episodes)
+        episodes = max(1, episodes)
+        rounds = blocks(episodes, min(self.chunk, self.belief.most_at_once))
+        work = [(place, block) for block in rounds for place in range(len(places))]
         parts: list[list[EpisodeTable]] = [[] for _ in places]
         played, began = 0, time.perf_counter()
-        while played < episodes:
-            size = min(chunk, episodes - played)
-            for (problem, _), rng, own in zip(places, rngs, parts, strict=True):
-                own.append(tabulate(self.belief, TaskBatch.draw(problem, size, rng), self.settings, rng))
-                self.on_played(size)
-            played += size
-            now = time.perf_counter()
-            round_seconds = (now - began) * chunk / played
-            if self.deadline is not None and played >= min_share * episodes and now + round_seconds > self.deadline:
-                break
+        play = partial(_tabulate_block, self.belief, self.settings, tuple(places))
+        with closing(self.executor.map(play, work)) as tables:
+            for (place, block), table in zip(work, tables, strict=True):
+                parts[place].append(table)
+                self.on_played(block.size)
+                if place < len(places) - 1:
+                    continue
+                played += block.size
+                now = time.perf_counter()
+                next_round = now + (now - began) * rounds[0].size / played
+                if self.deadline is not None and played >= min_share * episodes and next_round > self.deadline:
+                    break
         return [EpisodeTable.joined(own) for own in parts]
+
+
+def _tabulate_block(
+    belief: Belief, settings: RecordSettings, places: Sequence[tuple[Problem, int]], work: tuple[int, EpisodeBlock]
+) -> EpisodeTable:
+    place, block = work
+    problem, seed = places[place]
+    rng = block_stream(seed, block.number)
+    return tabulate(belief, TaskBatch.draw(problem, block.size, rng), settings, rng)
 
 
 class PilotEstimate(NamedTuple):
@@ -145,6 +163,8 @@ class CalibrationRequest:
     """A limit: as many of the episodes are played as fit."""
     on_progress: Callable[[float], None] = lambda share: None
     """Told from time to time what share of the episodes is played."""
+    executor: Executor = HERE
+    """Where they are played."""
 
     def seed_of(self, part: str) -> int:
         """The seed of one part of the calibration."""
@@ -175,7 +195,7 @@ def calibrate(belief: Belief, problem: Problem, request: CalibrationRequest) -> 
         settings = replace(settings, certain=plan.hasty)
     # A belief that may be slow is played a few episodes at a time, so that a limit is kept.
     chunk = SHORT_PILOT_EPISODES if plan.hasty is not None and request.seconds is not None else plan.chunk
-    run = CalibrationRun(belief, problem, settings, chunk)
+    run = CalibrationRun(belief, problem, settings, chunk, executor=request.executor)
     run = replace(run, settings=replace(settings, query_spread=_best_spread(run, plan, request.seed_of("spread"))))
     rules = rules_for(belief.cost_rule)
     costly = tuple(rule for rule in rules if rule.uses_cost and plan.costs is not None)
@@ -237,7 +257,7 @@ def _affordable(run: CalibrationRun, request: CalibrationRequest, began: float) 
         return episodes
     start, tried = time.perf_counter(), min(PILOT_EPISODES, run.chunk)
     run.play(tried, request.seed_of("pilot"))
-    each = COST_TIME * (time.perf_counter() - start) / tried
+    each = COST_TIME * (time.perf_counter() - start) / tried / request.executor.workers
     affordable = int((request.seconds - (time.perf_counter() - began)) / each)
     return min(episodes, max(int(plan.min_share * episodes), affordable))
 

@@ -3,7 +3,9 @@
 import hashlib
 import platform
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,13 +22,14 @@ from cicpe.certification.martingale import (
     log_path,
     success_lower_bound,
 )
-from cicpe.episodes.outcomes import run_episodes
+from cicpe.episodes.blocks import EpisodeBlock, blocks
+from cicpe.episodes.outcomes import Outcomes, run_episodes
 from cicpe.errors import InvalidInput
 from cicpe.model import Model
+from cicpe.parallel import HERE, Executor
 from cicpe.problems import Problem, TaskBatch
+from cicpe.streams import block_stream
 
-CHUNK = 2048
-"""Episodes that are played at a time; the test looks at them one by one all the same."""
 PATH_POINTS = 200
 """How many points of the martingale's path are kept."""
 
@@ -48,13 +51,22 @@ class CheckResult(NamedTuple):
 
 
 def certify_checkpoint(
-    agent: Agent, problem: Problem, epsilon: float, delta: float, alpha: float, episodes: int, seed: int
+    agent: Agent,
+    problem: Problem,
+    epsilon: float,
+    delta: float,
+    alpha: float,
+    episodes: int,
+    seed: int,
+    executor: Executor = HERE,
 ) -> CheckResult:
     """Tests one frozen agent at level ``alpha`` on at most ``episodes`` fresh tasks; accepts at the first crossing.
 
     For a run of checkpoints give checkpoint k its share alpha_k of a budget (``martingale.back_loaded_budgets``)
     and a seed of its own from ``stream_seed``. Every checkpoint that passes is then right at once, with
     confidence 1 - alpha, and the best of them may be chosen afterwards. A truncated episode counts as it ends.
+
+    Episodes are played in blocks, wherever the executor plays them; the test looks at them one by one, in their order.
     """
     check_probability("delta", delta)
     check_probability("alpha", alpha)
@@ -62,18 +74,19 @@ def certify_checkpoint(
         raise InvalidInput("epsilon", epsilon, "a positive number")
     if episodes < 1:
         raise InvalidInput("episodes", episodes, "a whole number of at least 1")
-    rng = torch.Generator().manual_seed(seed)
     outcomes, queries, thresholds = np.zeros(0, dtype=bool), np.zeros(0), []
     used = 0
-    while used == 0 and len(outcomes) < episodes:
-        hidden = TaskBatch.draw(problem, min(CHUNK, episodes - len(outcomes)), rng)
-        played = run_episodes(agent, hidden, rng)
-        outcomes = np.concatenate([outcomes, (played.loss <= epsilon).numpy()])
-        queries = np.concatenate([queries, played.queries.numpy()])
-        if isinstance(agent, BeliefAgent):
-            thresholds.append(agent.threshold(hidden.context))
-        path = log_path(outcomes, 1 - delta)
-        used = int(first_crossing(path, alpha))
+    play = partial(_play_block, agent, problem, seed)
+    with closing(executor.map(play, blocks(episodes, agent.most_at_once))) as blocks_played:
+        for played in blocks_played:
+            outcomes = np.concatenate([outcomes, (played.loss <= epsilon).numpy()])
+            queries = np.concatenate([queries, played.queries.numpy()])
+            if isinstance(agent, BeliefAgent):
+                thresholds.append(agent.threshold(played.context))
+            path = log_path(outcomes, 1 - delta)
+            used = int(first_crossing(path, alpha))
+            if used > 0:
+                break
     certified = used > 0
     used = used or episodes
     outcomes, path = outcomes[:used], path[:used]
@@ -88,6 +101,11 @@ def certify_checkpoint(
         path=_thinned(path),
         threshold=None if limits is None else (float(limits.min), float(limits.max)),
     )
+
+
+def _play_block(agent: Agent, problem: Problem, seed: int, block: EpisodeBlock) -> Outcomes:
+    rng = block_stream(seed, block.number)
+    return run_episodes(agent, TaskBatch.draw(problem, block.size, rng), rng)
 
 
 def _thinned(path: np.ndarray[Any, np.dtype[np.float64]]) -> tuple[tuple[int, float], ...]:
@@ -123,6 +141,7 @@ def certify(
     problem: Problem | None = None,
     ledger: Sequence[Certificate] = (),
     alpha_of_run: float | None = None,
+    executor: Executor = HERE,
 ) -> Certificate:
     """Tests whether a model is within epsilon more often than 1 - delta, with probability alpha of a false yes.
 
@@ -139,6 +158,7 @@ def certify(
         problem: The family, where the model's own place has moved.
         ledger: Earlier certificates. Tests of the same weights among them have spent alpha.
         alpha_of_run: For a checkpoint, the budget of which ``alpha`` is its share.
+        executor: Where the tasks are played; the certificate does not depend on it.
     """
     about, weights = model.description, model.sha256
     earlier = tests_of(weights, ledger)
@@ -149,7 +169,7 @@ def certify(
     agent = model.agent(epsilon, delta, stop)
     thresholds = calibration_sha256(model)
     fresh = stream_seed(seed, weights, thresholds, epsilon, delta, sorted(known.items()), stop, len(earlier))
-    result = certify_checkpoint(agent, tasks, epsilon, delta, alpha, episodes, fresh)
+    result = certify_checkpoint(agent, tasks, epsilon, delta, alpha, episodes, fresh, executor)
     spent = alpha + sum(item.alpha for item in earlier)
     found = result._asdict()
     return Certificate(

@@ -21,6 +21,7 @@ from cicpe.config import Config
 from cicpe.errors import InvalidInput, ModelError
 from cicpe.files import read_file, write_json
 from cicpe.model.model import Model
+from cicpe.parallel import HERE, Executor
 
 CERTIFIED = "certified"
 """Folder, inside that of a run, of the best checkpoint that has passed so far."""
@@ -63,6 +64,8 @@ class CheckpointCertifier:
     done: int = 0
     """Checkpoints that were due so far."""
     best: tuple[Model, Certificate] | None = None
+    executor: Executor = HERE
+    """Where the episodes of a test are played."""
 
     def start(self) -> None:
         """Begins a run: what an earlier one in its folder has tested and kept is forgotten."""
@@ -130,6 +133,7 @@ class CheckpointCertifier:
             episodes=target.episodes,
             seed=self.seed + self.done,
             alpha_of_run=target.alpha,
+            executor=self.executor,
         )
 
     def _write_record(self) -> None:

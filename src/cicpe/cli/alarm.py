@@ -9,6 +9,7 @@ from cicpe import zoo
 from cicpe.cli import options
 from cicpe.cli.arguments import whole
 from cicpe.cli.output import amount, note, plain_table, print_json, print_table, say
+from cicpe.cli.playing import playing
 from cicpe.cli.tasks import load_model, tasks_of
 from cicpe.errors import InvalidInput
 
@@ -29,6 +30,8 @@ def alarm(
     problem: options.OwnProblem = None,
     changed_problem: options.ChangedProblem = False,
     option: options.OtherTasks = None,
+    jobs: options.Jobs = None,
+    backend: options.Backend = "local",
     save: Annotated[bool, typer.Option("--save", help="Fit the model's alarm anew and keep it in MODEL.")] = False,
     as_json: options.Json = False,
 ) -> None:
@@ -52,13 +55,14 @@ def alarm(
         raise InvalidInput("save", model, "a model's folder: models of the zoo are read-only")
     played = tasks_of(trained, problem, option, noise, context)
     tasks = played.problem
-    if save or trained.alarm is None:
-        note("Fitting an alarm.")
-        trained = cicpe.fit_alarm(trained)
-    if save:
-        trained.save(Path(model))
-    agent = trained.agent(epsilon, delta, stop)
-    rows = alarm_study(agent, trained.unstopped(epsilon), tasks, epsilon, delta, episodes, random_seed, verify)
+    with playing(jobs, backend) as executor:
+        if save or trained.alarm is None:
+            note("Fitting an alarm.")
+            trained = cicpe.fit_alarm(trained, executor=executor)
+        if save:
+            trained.save(Path(model))
+        agent, unstopped = trained.agent(epsilon, delta, stop), trained.unstopped(epsilon)
+        rows = alarm_study(agent, unstopped, tasks, epsilon, delta, episodes, random_seed, verify, executor)
     about = {
         "problem": trained.description.problem,
         "options": played.options,

@@ -11,6 +11,7 @@ from cicpe import zoo
 from cicpe.cli import options
 from cicpe.cli.arguments import number, whole
 from cicpe.cli.output import note, print_json, say
+from cicpe.cli.playing import playing
 from cicpe.cli.tasks import load_model, tasks_of
 
 if TYPE_CHECKING:
@@ -34,6 +35,8 @@ def certify(
     problem: options.OwnProblem = None,
     changed_problem: options.ChangedProblem = False,
     option: options.OtherTasks = None,
+    jobs: options.Jobs = None,
+    backend: options.Backend = "local",
     out: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="Where certificates are kept; MODEL/certificate.json, if left out."),
@@ -63,7 +66,7 @@ def certify(
     place = out or (None if shipped else own)
     played = tasks_of(trained, problem, option, noise, context)
     # From reading to adding, nobody else tests: two at once would both spend what is left for one.
-    with nullcontext() if place is None else open_ledger(place) as kept:
+    with nullcontext() if place is None else open_ledger(place) as kept, playing(jobs, backend) as executor:
         others = read_ledger(own) if place is None or place.resolve() != own.resolve() else ()
         certificate = certified(
             trained,
@@ -76,6 +79,7 @@ def certify(
             seed=random_seed,
             problem=played.problem,
             ledger=others + (() if kept is None else kept.certificates),
+            executor=executor,
         )
         if played.changed:
             said = f"{certificate.sentence} The tasks had {played.said}, which is not the model's own."

@@ -1,5 +1,6 @@
 """``cicpe compare``: our models, baselines and references on the same tasks."""
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -8,6 +9,7 @@ from cicpe.cli import options
 from cicpe.cli.arguments import number, seed, whole
 from cicpe.cli.output import note, plain_table, print_json, print_table
 from cicpe.cli.tasks import problem_of
+from cicpe.errors import InvalidInput
 from cicpe.rounding import interval
 
 if TYPE_CHECKING:
@@ -15,8 +17,15 @@ if TYPE_CHECKING:
 
 
 def compare(
-    problem: Annotated[str, typer.Argument(metavar="PROBLEM", help="A registered name, or FILE.py:Class.")],
-    epsilon: Annotated[float, typer.Option(parser=number, metavar="E", help="How far off an answer may be.")],
+    problem: Annotated[
+        str,
+        typer.Argument(
+            metavar="PROBLEM|RESULTS", help="A registered name, or FILE.py:Class; or a sweep's results.sqlite."
+        ),
+    ],
+    epsilon: Annotated[
+        float | None, typer.Option(parser=number, metavar="E", help="How far off an answer may be.")
+    ] = None,
     dim: Annotated[int | None, typer.Option(parser=whole, metavar="N", help="Coordinates of the problem.")] = None,
     noise: Annotated[float | None, typer.Option(parser=number, metavar="S", help="The noise level.")] = None,
     option: options.ProblemOption = None,
@@ -44,6 +53,8 @@ def compare(
         typer.Option(parser=whole, metavar="N", help="Queries of methods that cannot stop; our mean, if left out."),
     ] = None,
     random_seed: Annotated[int, typer.Option("--seed", parser=seed, metavar="N", help="Seeds the tasks.")] = 0,
+    jobs: options.Jobs = None,
+    backend: options.Backend = "local",
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object on standard output.")] = False,
 ) -> None:
     """Compare our agent with baselines and with agents that know the likelihood.
@@ -52,15 +63,27 @@ def compare(
     up. Intervals are 95 %. Seconds a query are measured one episode at a time. A model that is named with --model may
     have been trained with other options of the problem.
 
+    For the results of `cicpe sweep` its runs are compared, those that differ in their seed alone as one; nothing is
+    played. --epsilon and --noise then choose among its cells.
+
     \b
     Examples:
       cicpe compare binary-search --dim 6 --noise 0.1 --epsilon 0.2
       cicpe compare gp-argmax --noise 0.1 --option margin=0.1 --epsilon 0.1 --methods tpe --budget 20
       cicpe compare geochem --option regions=held-out --epsilon 0.2 --model runs/copper --methods cicpe,tpe
+      cicpe compare runs/sweep/results.sqlite --epsilon 0.2
     """
+    from cicpe.reporting.sweep_results import is_sweep
+
+    if is_sweep(Path(problem)):
+        _compare_sweep(Path(problem), epsilon, noise, as_json)
+        return
+    if epsilon is None:
+        raise InvalidInput("epsilon", None, "given, with a problem")
     import torch
 
     import cicpe
+    from cicpe.parallel import Executor
     from cicpe.reporting.comparison import compare as run
 
     torch.set_num_threads(1)
@@ -77,6 +100,7 @@ def compare(
         seed=random_seed,
         models={name: cicpe.load(name) for name in model or ()},
         follow=note,
+        executor=Executor(jobs, backend),
     )
     asked = {"problem": problem, "dim": dim, "noise": noise, "options": chosen}
     asked |= {"epsilon": epsilon, "delta": delta, "seed": random_seed}
@@ -84,6 +108,34 @@ def compare(
         print_json(asked | _summary(result))
     else:
         _report(asked, result)
+
+
+def _compare_sweep(path: Path, epsilon: float | None, noise: float | None, as_json: bool) -> None:
+    """The runs of a sweep, seeds taken together."""
+    from cicpe.reporting.sweep_results import SweepResults, sweep_groups
+
+    results = SweepResults(path)
+    cells = {row.cell: row for row in results.rows()}
+    chosen = {cell for cell in cells if epsilon in (None, cell[0]) and noise in (None, cell[2])}
+    if not chosen:
+        there = ", ".join(f"({cell[0]:g}, {cell[2]})" for cell in cells) or "none yet"
+        raise InvalidInput("epsilon, noise", (epsilon, noise), f"a cell of this sweep: {there}")
+    rows = [group.to_json() for group in sweep_groups([row for row in results.rows() if row.cell in chosen])]
+    failed = results.failures()
+    if as_json:
+        print_json({"results": str(path), "rows": rows, "failed": failed})
+        return
+    table = plain_table()
+    for heading in ("settings", "epsilon", "delta", "noise", "seeds", "accuracy", "95 %", "queries", "95 %"):
+        table.add_column(heading)
+    for row in rows:
+        at = [f"{row['epsilon']:g}", f"{row['delta']:g}", "" if row["noise"] is None else f"{row['noise']:g}"]
+        accuracy, queries = interval(row["accuracy_ci"], 3), interval(row["mean_queries_ci"], 2)
+        figures = [f"{row['accuracy']:.3f}", accuracy, f"{row['mean_queries']:.2f}", queries]
+        table.add_row(row["method"], *at, str(row["seeds"]), *figures)
+    print_table(table)
+    for name, fault in failed.items():
+        print(f"failed: {name}: {fault}")
 
 
 def _summary(result: "Comparison") -> dict[str, Any]:

@@ -7,6 +7,7 @@ import typer
 from cicpe.cli import options
 from cicpe.cli.arguments import whole
 from cicpe.cli.output import plain_table, print_json, print_table
+from cicpe.cli.playing import playing
 from cicpe.cli.tasks import load_model, tasks_of
 
 if TYPE_CHECKING:
@@ -29,6 +30,8 @@ def diagnose(
     problem: options.OwnProblem = None,
     changed_problem: options.ChangedProblem = False,
     option: options.OtherTasks = None,
+    jobs: options.Jobs = None,
+    backend: options.Backend = "local",
     as_json: options.Json = False,
 ) -> None:
     """Check a model's confidence and posterior on fresh tasks.
@@ -48,7 +51,8 @@ def diagnose(
     epsilon, delta = trained.promise(epsilon, delta)
     played = tasks_of(trained, problem, option, noise, context)
     tasks = played.problem
-    result = measure(trained.agent(epsilon, delta, stop), tasks, episodes, random_seed)
+    with playing(jobs, backend) as executor:
+        result = measure(trained.agent(epsilon, delta, stop), tasks, episodes, random_seed, executor)
     if as_json:
         about = {
             "options": played.options,

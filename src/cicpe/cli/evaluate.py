@@ -7,11 +7,14 @@ import typer
 from cicpe.cli import options
 from cicpe.cli.arguments import whole
 from cicpe.cli.output import amount, plain_table, print_json, print_table
+from cicpe.cli.playing import playing
 from cicpe.cli.tasks import PlayedFamily, load_model, tasks_of
 from cicpe.rounding import interval
 
 if TYPE_CHECKING:
+    from cicpe.episodes.outcomes import Outcomes
     from cicpe.model import Model
+    from cicpe.parallel import Executor
 
 
 def evaluate(
@@ -26,6 +29,8 @@ def evaluate(
     problem: options.OwnProblem = None,
     changed_problem: options.ChangedProblem = False,
     option: options.OtherTasks = None,
+    jobs: options.Jobs = None,
+    backend: options.Backend = "local",
     as_json: options.Json = False,
 ) -> None:
     """Measure a model on fresh tasks: accuracy and queries.
@@ -43,7 +48,8 @@ def evaluate(
     trained = load_model(model, problem, changed_problem)
     epsilon, delta = trained.promise(epsilon, delta)
     played = tasks_of(trained, problem, option, noise, context)
-    summary = measured(trained, played, epsilon, delta, stop, episodes, random_seed)
+    with playing(jobs, backend) as executor:
+        summary, _ = measured(trained, played, epsilon, delta, stop, episodes, random_seed, executor)
     if as_json:
         print_json(summary)
     else:
@@ -58,9 +64,11 @@ def measured(
     stop: str = "confidence",
     episodes: int = 4000,
     seed: int = 0,
-) -> dict[str, Any]:
-    """A model's figures on fresh tasks, as the JSON says them."""
+    executor: "Executor | None" = None,
+) -> "tuple[dict[str, Any], Outcomes]":
+    """A model's figures on fresh tasks, as the JSON says them, and how every episode ended."""
     import cicpe
+    from cicpe.parallel import HERE
 
     result = cicpe.evaluate(
         model,
@@ -70,9 +78,10 @@ def measured(
         episodes=episodes,
         seed=seed,
         problem=played.problem,
+        executor=executor or HERE,
     )
     about = model.description
-    return {
+    summary = {
         "problem": about.problem,
         "dim": played.options.get("dim", model.belief.answer_space.dim),
         "options": played.options,
@@ -96,6 +105,7 @@ def measured(
         "seed": seed,
         "model_sha256": model.sha256,
     }
+    return summary, result.outcomes
 
 
 def _noise(noise: Any) -> float | list[float] | str | None:

@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from cicpe import zoo
-from cicpe.cli.arguments import number, seed, whole
+from cicpe.cli.arguments import number, seed, threads, whole
 
 
 def complete_model(typed: str) -> list[str]:
@@ -77,5 +77,17 @@ OtherTasks = Annotated[
         metavar="KEY=VALUE",
         help="Tasks with this option of the model's problem replaced, as JSON or text; may be repeated.",
     ),
+]
+Jobs = Annotated[
+    int | None,
+    typer.Option(
+        parser=threads,
+        metavar="N",
+        help="Workers, each of one thread; 1 if left out, and on Ray all processors of the cluster. The figures do not "
+        "depend on it.",
+    ),
+]
+Backend = Annotated[
+    str, typer.Option(metavar="local|ray", help="Workers on this machine, or on the Ray cluster of RAY_ADDRESS.")
 ]
 Json = Annotated[bool, typer.Option("--json", help="One JSON object on standard output.")]

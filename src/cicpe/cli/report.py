@@ -8,18 +8,23 @@ import typer
 from cicpe.cli import options
 from cicpe.cli.arguments import number, seed, whole
 from cicpe.cli.output import print_json, say
+from cicpe.cli.playing import playing
 from cicpe.cli.tasks import load_model, tasks_of
 from cicpe.errors import InvalidInput
 
 if TYPE_CHECKING:
     from cicpe.model import Model
+    from cicpe.parallel import Executor
     from cicpe.reporting.page import Report
 
 
 def report(
     run: Annotated[
         str,
-        typer.Argument(metavar="MODEL|RUN", help="A model's folder or name in the zoo, or a file of compare --json."),
+        typer.Argument(
+            metavar="MODEL|RUN",
+            help="A model's folder or name in the zoo, a file of compare --json, or a sweep's results.sqlite.",
+        ),
     ],
     out: Annotated[Path, typer.Option(metavar="DIR", help="A folder for the page and its figures.")],
     epsilon: Annotated[
@@ -38,13 +43,15 @@ def report(
     problem: options.OwnProblem = None,
     changed_problem: options.ChangedProblem = False,
     option: options.OtherTasks = None,
+    jobs: options.Jobs = None,
+    backend: options.Backend = "local",
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object on standard output.")] = False,
 ) -> None:
     """Write a page about a model: what it does, on fresh tasks, in figures.
 
     The page is one file that loads nothing: it can be mailed, printed or read offline. Beside it lie the figures as
     PNG files and all numbers as report.json. For a file of `cicpe compare --json` the page shows the methods
-    compared; nothing is played then.
+    compared, and for the results of `cicpe sweep` its runs; nothing is played then.
 
     \b
     Examples:
@@ -54,11 +61,12 @@ def report(
     """
     if Path(run).is_file():
         if option:
-            raise InvalidInput("option", option, "left out with a comparison: nothing is played")
-        made = _comparison(Path(run))
+            raise InvalidInput("option", option, "left out with a comparison or a sweep: nothing is played")
+        made = _file(Path(run))
     else:
         trained = load_model(run, problem, changed_problem)
-        made = _model(trained, run, epsilon, delta, noise, episodes, random_seed, robustness, option)
+        with playing(jobs, backend) as executor:
+            made = _model(trained, run, epsilon, delta, noise, episodes, random_seed, robustness, option, executor)
     page = made.write(out)
     if as_json:
         print_json({"page": str(page), **made.numbers})
@@ -66,9 +74,13 @@ def report(
         say(f"{page}")
 
 
-def _comparison(path: Path) -> "Report":
+def _file(path: Path) -> "Report":
     from cicpe.reporting.comparison_page import comparison_report, read_comparison
+    from cicpe.reporting.sweep_page import sweep_report
+    from cicpe.reporting.sweep_results import is_sweep
 
+    if is_sweep(path):
+        return sweep_report(path)
     return comparison_report(read_comparison(path))
 
 
@@ -82,6 +94,7 @@ def _model(
     random_seed: int,
     robustness: bool,
     option: list[str] | None,
+    executor: "Executor",
 ) -> "Report":
     from cicpe.model.model import model_folder
     from cicpe.reporting.measure import default_setting
@@ -90,7 +103,7 @@ def _model(
     played = tasks_of(model, None, option, noise)
     folder = model_folder(name)
     setting = default_setting(model, epsilon, delta, noise, episodes, random_seed, played.problem)
-    made = model_report(model, folder.name, setting, folder, robustness, played.problem)
+    made = model_report(model, folder.name, setting, folder, robustness, played.problem, executor)
     if not played.changed:
         return made
     lead = f"{made.lead} Tasks with {played.said}, which is not the model's own."

@@ -7,6 +7,7 @@ import typer
 from cicpe.cli import options
 from cicpe.cli.arguments import whole
 from cicpe.cli.output import amount, plain_table, print_json, print_table, say
+from cicpe.cli.playing import playing
 from cicpe.cli.tasks import load_model, tasks_of
 from cicpe.rounding import interval
 
@@ -30,6 +31,8 @@ def robustness(
     problem: options.OwnProblem = None,
     changed_problem: options.ChangedProblem = False,
     option: options.OtherTasks = None,
+    jobs: options.Jobs = None,
+    backend: options.Backend = "local",
     as_json: options.Json = False,
 ) -> None:
     """Measure a model under priors that it was not trained for.
@@ -50,7 +53,8 @@ def robustness(
     played = tasks_of(trained, problem, option, noise, context)
     tasks = played.problem
     agent = trained.agent(epsilon, delta, stop)
-    result = measure(agent, tasks, epsilon, delta, episodes, random_seed, shift)
+    with playing(jobs, backend) as executor:
+        result = measure(agent, tasks, epsilon, delta, episodes, random_seed, shift, executor=executor)
     about = {
         "problem": trained.description.problem,
         "options": played.options,

@@ -1,34 +1,26 @@
-"""The runs of a sweep: what its file asks for, the processes that train, and what each model is worth."""
+"""The runs of a sweep: what its file asks for, and what is left to do of it."""
 
-import importlib
 import itertools
 import json
-import os
 import re
-import signal
-import subprocess
-import sys
-import time
 import tomllib
-from collections.abc import Generator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
 from pydantic import BaseModel, Field, ValidationError
 
-from cicpe.cli.evaluate import measured
-from cicpe.cli.tasks import tasks_of, typed_options
-from cicpe.cli.train import NOT_RELIABLE
+from cicpe.cli.sweep_process import MODEL, RunRequest, Study, read_files
+from cicpe.cli.tasks import typed_options
 from cicpe.errors import InvalidInput, allowed_by
-from cicpe.files import write_atomic
-from cicpe.model import load
 from cicpe.problems import make_problem
+from cicpe.problems.source import neighbours
+from cicpe.reporting.sweep_results import SweepRow
 from cicpe.training.run import CHECKPOINT
 
 FLAGS = ("actor", "calibration-episodes", "epsilon", "minutes", "recipe", "seed", "updates")
 """What a file says to ``cicpe train``; any other name is an option of the problem."""
-ASKED, LOG = "run.json", "train.log"
-ONE_THREAD = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+ASKED = "run.json"
 
 
 class Cell(BaseModel, extra="forbid", allow_inf_nan=False):
@@ -67,13 +59,22 @@ class Run(NamedTuple):
         return json.dumps(self.words, indent=1) + "\n"
 
     @property
+    def name(self) -> str:
+        """The last part of its folder."""
+        return self.folder.name
+
+    @property
     def finished(self) -> bool:
-        """Whether its model is there: ``config.json`` is written last."""
-        return (self.folder / "config.json").exists()
+        """Whether its model is there: its description is written last."""
+        return (self.folder / MODEL).exists()
 
-
-Trained = Generator[tuple[Run, str | None], None, None]
-"""Each run as it ends, and its fault, if it has one."""
+    @property
+    def model_sha256(self) -> str | None:
+        """The hash of its weights, as the model's own description has it; None where there is no model yet."""
+        try:
+            return str(json.loads((self.folder / MODEL).read_bytes())["files"]["weights.safetensors"])
+        except (OSError, ValueError, KeyError, TypeError):
+            return None
 
 
 def read_sweep(path: Path) -> Sweep:
@@ -136,72 +137,53 @@ def _check_problem(problem: str, options: dict[str, Any]) -> None:
         raise InvalidInput(error.field, error.value, f"{error.allowed}; training takes {', '.join(FLAGS)}") from None
 
 
-def train_here(runs: Sequence[Run], jobs: int) -> Trained:
-    """Trains ``jobs`` runs at a time. Interrupted, it interrupts those under way."""
-    waiting, under_way = list(runs), list[tuple[Run, "subprocess.Popen[bytes]"]]()
-    try:
-        while waiting or under_way:
-            while waiting and len(under_way) < jobs:
-                under_way.append((waiting[0], _start(waiting.pop(0))))
-            for run, child in [pair for pair in under_way if pair[1].poll() is not None]:
-                under_way.remove((run, child))
-                yield run, _fault(run, child)
-            time.sleep(0.05)
-    finally:
-        for _, child in under_way:
-            child.send_signal(signal.SIGINT)
-        for _, child in under_way:
-            child.wait()
+def left_to_do(sweep: Sweep, runs: Sequence[Run], known: Sequence[SweepRow], travels: bool) -> dict[str, RunRequest]:
+    """What is not done yet, by the names of runs: training, or the figures of some cells.
+
+    Args:
+        sweep: What was asked for.
+        runs: All of its runs.
+        known: The figures that are kept already.
+        travels: Whether runs are done elsewhere, and take with them what their folders hold.
+
+    Returns:
+        A request for every run that is not complete.
+    """
+    kept = {(row.run, row.row["asked"], row.row["model_sha256"]) for row in known}
+    found = {}
+    for run in runs:
+        sha256 = run.model_sha256
+        cells = [cell for cell in _cells(sweep) if (run.name, cell["asked"], sha256) not in kept]
+        if cells:
+            files = read_files(run.folder) if travels else {}
+            found[run.name] = RunRequest(run.folder, run.words, cells, files)
+    return found
 
 
-def train_on_ray(runs: Sequence[Run]) -> Trained:
-    """The same, wherever Ray has a free processor; all its machines have to see the sweep's folder."""
-    ray = the_ray()
-    ray.init(ignore_reinit_error=True)
-    train = ray.remote(num_cpus=1)(lambda run: _fault(run, _start(run)))
-    waiting = {train.remote(run): run for run in runs}
-    while waiting:
-        for ended in ray.wait(list(waiting))[0]:
-            yield waiting.pop(ended), ray.get(ended)
+def wanted_rows(sweep: Sweep, runs: Sequence[Run], known: Sequence[SweepRow]) -> list[dict[str, Any]]:
+    """The rows of the runs and cells that were asked for, as they are printed; other ones of the file are left out."""
+    rows = {(row.run, row.row["asked"], row.row["model_sha256"]): row for row in known}
+    found = [rows.get((run.name, cell["asked"], run.model_sha256)) for run in runs for cell in _cells(sweep)]
+    return [
+        {"run": row.run, "settings": row.settings} | row.row | {"asked": json.loads(row.row["asked"])}
+        for row in found
+        if row is not None
+    ]
 
 
-def the_ray() -> Any:
-    """Ray, or an error that says how to get it."""
-    try:
-        return importlib.import_module("ray")
-    except ModuleNotFoundError:
-        raise InvalidInput("backend", "ray", "local, as ray is not installed here: pip install ray") from None
+def _cells(sweep: Sweep) -> list[dict[str, Any]]:
+    """Where models are measured, each with what its figures are known by."""
+    common = {"episodes": sweep.episodes, "tasks": sweep.tasks}
+    cells = [cell.model_dump() for cell in sweep.cells]
+    return [cell | {"asked": json.dumps(cell | common)} for cell in cells]
 
 
-def _start(run: Run) -> "subprocess.Popen[bytes]":
-    """Begins a run, or goes on from its checkpoint."""
-    write_atomic(run.folder / ASKED, run.asked.encode())
-    command = [sys.executable, "-m", "cicpe", *run.words, "--out", str(run.folder), "--resume"]
-    with (run.folder / LOG).open("ab") as log:
-        return subprocess.Popen(command, stdout=log, stderr=log, env=os.environ | ONE_THREAD)
-
-
-def _fault(run: Run, child: "subprocess.Popen[bytes]") -> str | None:
-    """Waits for a run; what went wrong, if anything did."""
-    if child.wait() == 0 or (child.returncode == NOT_RELIABLE and (run.folder / "config.json").exists()):
-        return None
-    lines = (run.folder / LOG).read_text(encoding="utf-8", errors="replace").splitlines()
-    return lines[-1] if lines else f"exit code {child.returncode}"
-
-
-def measure(run: Run, sweep: Sweep, known: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """A row for every cell: one that is known already, or the figures of fresh tasks, or why the model refuses."""
-    model, rows = load(run.folder), []
-    for cell in sweep.cells:
-        asked = cell.model_dump() | {"episodes": sweep.episodes, "tasks": sweep.tasks}
-        about = {"run": run.folder.name, "settings": run.settings, "asked": asked, "model_sha256": model.sha256}
-        row = next((row for row in known if about.items() <= row.items()), None)
-        if row is None:
-            row = about | cell.model_dump() | {"minutes": model.description.minutes, "refused": None}
-            try:
-                played = tasks_of(model, None, _pairs(sweep.tasks), cell.noise)
-                row |= measured(model, played, cell.epsilon, cell.delta, episodes=sweep.episodes)
-            except InvalidInput as error:
-                row["refused"] = str(error)
-        rows.append(row)
-    return rows
+def study_of(sweep: Sweep, travels: bool) -> Study:
+    """What all runs have in common, with the program of a problem that is a user's own file."""
+    program, colon, _ = sweep.problem.rpartition(":")
+    file, files = program if colon else sweep.problem, dict[str, bytes]()
+    path = Path(file)
+    if travels and path.is_file():
+        files = {name: neighbour.read_bytes() for name, neighbour in neighbours(path).items()} if colon else {}
+        files[path.name] = path.read_bytes()
+    return Study(sweep.problem, file if files else "", files, sweep.tasks, sweep.episodes, travels)

@@ -86,13 +86,15 @@ def train(
         list[float] | None,
         typer.Option(parser=number, metavar="E D", help="Epsilon and delta to certify for; the largest and 0.1."),
     ] = None,
+    jobs: options.Jobs = None,
+    backend: options.Backend = "local",
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object on standard output.")] = False,
 ) -> int:
     """Train an agent for a family of tasks.
 
-    Training ends with the calibration of its stop rules. The result is a folder that `cicpe evaluate` and
-    `cicpe.load` read. An interrupted run goes on with --resume. The exit code is 1 if the agent is not reliable at any
-    epsilon and delta: the folder is there, and promises nothing.
+    Training ends with the calibration of its stop rules, which --jobs shares out. The result is a folder that
+    `cicpe evaluate` and `cicpe.load` read. An interrupted run goes on with --resume. The exit code is 1 if the agent is
+    not reliable at any epsilon and delta: the folder is there, and promises nothing.
 
     \b
     Examples:
@@ -105,6 +107,7 @@ def train(
     import torch
 
     import cicpe
+    from cicpe.parallel import Executor
     from cicpe.progress import followed
 
     if minutes is not None and updates is not None:
@@ -131,6 +134,7 @@ def train(
                 certify_at=_pair("certify-at", certify_at),
                 settings=settings,
                 callback=callback,
+                executor=Executor(jobs, backend),
                 **given(epsilon=epsilon_range),
             )
     except KeyboardInterrupt:

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple, final
 
 import torch
@@ -13,10 +14,12 @@ from cicpe import trees
 from cicpe.agents.base import Agent
 from cicpe.agents.stop_rules import StopRule
 from cicpe.beliefs.base import Assessment, Belief, StopView
+from cicpe.episodes.blocks import EpisodeBlock, blocks
 from cicpe.episodes.play import never, play
 from cicpe.errors import InvalidInput
+from cicpe.parallel import HERE, Executor
 from cicpe.problems import Problem, TaskBatch
-from cicpe.streams import stream
+from cicpe.streams import block_stream, seed_for
 
 CHUNK = 512
 CERTAIN = 0.9995
@@ -201,28 +204,38 @@ class AgentTable(NamedTuple):
 
 
 def tabulate_agent(
-    agent: Agent, problem: Problem, episodes: int, steps: int, seed: int, chunk: int = CHUNK
+    agent: Agent,
+    problem: Problem,
+    episodes: int,
+    steps: int,
+    seed: int,
+    chunk: int = CHUNK,
+    executor: Executor = HERE,
 ) -> AgentTable:
-    """Plays fresh tasks for ``steps`` queries each (at most the horizon), past every stop, a chunk at a time.
+    """Plays fresh tasks for ``steps`` queries each (at most the horizon), past every stop, a block at a time.
 
     Args:
         agent: Any decision-maker with a confidence.
         problem: Draws the tasks.
         episodes: How many.
         steps: Queries of each.
-        seed: Seeds tasks, queries and observations.
-        chunk: Episodes that are played together.
+        seed: Seeds tasks, queries and observations, block by block.
+        chunk: Episodes that are played together, as a block.
+        executor: Where they are played; the table does not depend on it.
 
     Returns:
         One row per episode and one column per step, from before the first on.
     """
     if episodes < 1 or steps < 0:
         raise InvalidInput("episodes, steps", (episodes, steps), "at least one episode, and no negative steps")
-    rng, chunk = stream(seed, "table"), min(chunk, agent.most_at_once)
-    parts = []
-    for begin in range(0, episodes, chunk):
-        tasks = TaskBatch.draw(problem, min(chunk, episodes - begin), rng)
-        proposals = [step.proposal for step in play(agent, tasks, rng, ends=never, limit=steps)]
-        columns = [(tasks.loss(p.recommendation), p.confidence, p.std.mean(dim=-1), p.stop) for p in proposals]
-        parts.append([torch.stack(column, dim=1) for column in zip(*columns, strict=True)])
+    work = blocks(episodes, min(chunk, agent.most_at_once))
+    parts = executor.map(partial(_tabulate_block, agent, problem, steps, seed), work)
     return AgentTable(*(torch.cat(column) for column in zip(*parts, strict=True)))
+
+
+def _tabulate_block(agent: Agent, problem: Problem, steps: int, seed: int, block: EpisodeBlock) -> list[Tensor]:
+    rng = block_stream(seed_for(seed, "table"), block.number)
+    tasks = TaskBatch.draw(problem, block.size, rng)
+    proposals = [step.proposal for step in play(agent, tasks, rng, ends=never, limit=steps)]
+    columns = [(tasks.loss(p.recommendation), p.confidence, p.std.mean(dim=-1), p.stop) for p in proposals]
+    return [torch.stack(column, dim=1) for column in zip(*columns, strict=True)]

@@ -8,6 +8,7 @@ from cicpe.agents.alarm import DOUBTFUL, NO
 from cicpe.agents.base import Agent
 from cicpe.errors import InvalidInput
 from cicpe.evaluation.evaluate import evaluate_agent, proportion_interval
+from cicpe.parallel import HERE, Executor
 from cicpe.problems import Problem
 from cicpe.problems.shifted import named_shifts
 
@@ -49,6 +50,7 @@ def alarm_study(
     episodes: int,
     seed: int,
     verify: int = 0,
+    executor: Executor = HERE,
 ) -> list[AlarmRow]:
     """The prior first, then every named shift that makes sense for the problem.
 
@@ -61,12 +63,13 @@ def alarm_study(
         episodes: Fresh tasks a world.
         seed: Seeds them.
         verify: Redundant queries that the agent makes before a stop.
+        executor: Where they are played.
     """
     rows = []
     deployed = agent.verified(verify)
     for world, shifted in {PRIOR: problem, **named_shifts(problem)}.items():
-        result = evaluate_agent(deployed, shifted, epsilon, episodes, seed)
-        longer = None if unstopped is None else evaluate_agent(unstopped, shifted, epsilon, episodes, seed)
+        result = evaluate_agent(deployed, shifted, epsilon, episodes, seed, executor)
+        longer = None if unstopped is None else evaluate_agent(unstopped, shifted, epsilon, episodes, seed, executor)
         p_value, p_longer = result.outcomes.p_value, None if longer is None else longer.outcomes.p_value
         if p_value is None:
             raise InvalidInput("model", "without an alarm", "one with an alarm: cicpe.fit_alarm fits it")

@@ -1,6 +1,7 @@
 """Several agents on the same tasks with the same noise, and what each did there."""
 
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import NamedTuple, final
 
 import numpy as np
@@ -8,12 +9,16 @@ import torch
 from torch import Generator, Tensor
 
 from cicpe.agents.base import Agent
-from cicpe.episodes.outcomes import Outcomes, play_to_the_end
+from cicpe.episodes.blocks import EpisodeBlock, blocks
+from cicpe.episodes.outcomes import Outcomes, join_outcomes, play_to_the_end
 from cicpe.evaluation.bootstrap import Mean, bootstrap_mean, paired_difference
 from cicpe.evaluation.evaluate import proportion_interval
+from cicpe.parallel import HERE, Executor
 from cicpe.problems import Problem, TaskBatch
 from cicpe.streams import stream
 
+TOGETHER = 32
+"""Episodes of a block, which have their noise in common: the same for every agent, and few, since some are slow."""
 ALONE = 3
 """Tasks that are played one at a time to see how long a query takes."""
 
@@ -29,7 +34,7 @@ class PlayedTasks(NamedTuple):
     seconds_per_query: float
     """Wall-clock of one episode at a time: what a person waits."""
     batched_seconds_per_query: float
-    """Wall-clock of all episodes at once: what a simulation pays."""
+    """Wall-clock of episodes in blocks of ``TOGETHER``: what a simulation pays."""
 
     @property
     def accuracy(self) -> Mean:
@@ -71,14 +76,14 @@ class CommonTasks(NamedTuple):
         rows = torch.arange(tasks).repeat_interleave(trajectories)
         return cls(batch.select(rows), trajectories, seed)
 
-    def play(self, agent: Agent, epsilon: float, tasks: int) -> PlayedTasks:
-        """An agent on the first ``tasks`` of them, all at once, and on a few alone for the time."""
-        some = self.batch.select(torch.arange(min(len(self.batch), tasks * self.trajectories)))
-        outcomes = play_with_common_noise(agent, some, len(self.batch), self.seed)
+    def play(self, agent: Agent, epsilon: float, tasks: int, executor: Executor = HERE) -> PlayedTasks:
+        """An agent on the first ``tasks`` of them, block by block, and on a few alone for the time."""
+        wanted = min(len(self.batch), tasks * self.trajectories)
+        outcomes = join_outcomes(list(executor.map(partial(_play_block, agent, self), blocks(wanted, TOGETHER))))
         shape = (-1, self.trajectories)
         alone = [
-            play_with_common_noise(agent, some.select(torch.tensor([row])), 1, self.seed + row)
-            for row in range(min(ALONE, len(some)))
+            play_with_common_noise(agent, self.batch.select(torch.tensor([row])), 1, self.seed + row)
+            for row in range(min(ALONE, wanted))
         ]
         queries = sum(int(episodes.queries.sum()) for episodes in alone)
         return PlayedTasks(
@@ -90,7 +95,15 @@ class CommonTasks(NamedTuple):
         )
 
 
-def play_with_common_noise(agent: Agent, tasks: TaskBatch, rows: int, seed: int) -> Outcomes:
+def _play_block(agent: Agent, common: CommonTasks, block: EpisodeBlock) -> Outcomes:
+    """The block's tasks, with the noise of the whole block, though the agent may play the first of them only."""
+    first = block.number * TOGETHER
+    rows = min(TOGETHER, len(common.batch) - first)
+    tasks = common.batch.select(torch.arange(first, first + block.size))
+    return play_with_common_noise(agent, tasks, rows, common.seed, block.number)
+
+
+def play_with_common_noise(agent: Agent, tasks: TaskBatch, rows: int, seed: int, block: int = 0) -> Outcomes:
     """As ``run_episodes``, but step t of task i sees the same random numbers whichever agent plays.
 
     Args:
@@ -99,12 +112,13 @@ def play_with_common_noise(agent: Agent, tasks: TaskBatch, rows: int, seed: int)
         rows: How many tasks the simulator is asked about at every step, ended ones and absent ones included, so that
             the noise of a task does not depend on how many others are still under way.
         seed: Seeds the noise.
+        block: Which block of a comparison this is; every one has noise of its own.
 
     Returns:
         One row per task.
     """
-    rng = stream(seed, "comparison", "choices")
-    return play_to_the_end(agent, tasks, CommonNoise.over(tasks, rows, seed, rng), rng)
+    rng = stream(seed, "comparison", "choices", block)
+    return play_to_the_end(agent, tasks, CommonNoise.over(tasks, rows, seed, block, rng), rng)
 
 
 @final
@@ -121,16 +135,17 @@ class CommonNoise:
     """Which tasks are still under way."""
     context: Tensor
     seed: int
+    block: int
     steps: list[int]
     """How many observations were made: one number, which all selections share."""
 
     @classmethod
-    def over(cls, tasks: TaskBatch, rows: int, seed: int, rng: Generator) -> "CommonNoise":
+    def over(cls, tasks: TaskBatch, rows: int, seed: int, block: int, rng: Generator) -> "CommonNoise":
         """All tasks, with queries drawn for those that will never ask."""
         n = len(tasks)
         filled = torch.arange(rows).clamp_max(n - 1)
         asked = tasks.problem.query_space.sample(n, rng)
-        return cls(tasks.select(filled), asked, filled, torch.arange(n), tasks.context, seed, [0])
+        return cls(tasks.select(filled), asked, filled, torch.arange(n), tasks.context, seed, block, [0])
 
     def __len__(self) -> int:
         return len(self.live)
@@ -143,7 +158,6 @@ class CommonNoise:
         """One observation of each task under way; the generator is the step's own, not the one given."""
         self.asked[self.live] = query
         self.steps[0] += 1
-        observation = self.everyone.observe(
-            self.asked[self.filled], stream(self.seed, "comparison", "noise", self.steps[0])
-        )
+        noise = stream(self.seed, "comparison", "noise", self.block, self.steps[0])
+        observation = self.everyone.observe(self.asked[self.filled], noise)
         return observation[self.live]

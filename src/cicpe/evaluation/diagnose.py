@@ -7,6 +7,7 @@
   an answer drawn from the posterior succeeds with at least 1 - E[distance^2]/epsilon^2, for a distance loss.
 """
 
+from functools import partial
 from typing import NamedTuple
 
 import torch
@@ -15,16 +16,17 @@ from torch import Tensor
 
 from cicpe import trees
 from cicpe.agents.belief_agent import BeliefAgent
+from cicpe.episodes.blocks import EpisodeBlock, blocks
 from cicpe.episodes.play import play
 from cicpe.errors import InvalidInput
 from cicpe.evaluation.reliability import Reliability, reliability
+from cicpe.parallel import HERE, Executor
 from cicpe.problems import Problem, TaskBatch
-from cicpe.streams import stream
+from cicpe.streams import block_stream, seed_for
 
 RANKS = 16
 """Bins of the rank histogram."""
 DRAWS = RANKS * 8 - 1
-CHUNK = 1024
 
 
 class RankTest(NamedTuple):
@@ -69,17 +71,21 @@ def rank_test(ranks: Tensor, draws: int, bins: int = RANKS) -> RankTest:
     return RankTest(float(min(1.0, p.min() * coordinates)), tuple(counts.sum(dim=0).tolist()), n)
 
 
-def diagnose(agent: BeliefAgent, problem: Problem, episodes: int, seed: int) -> Diagnosis:
-    """Plays fresh episodes to their stop and looks at what was believed on the way."""
-    rng = stream(seed, "diagnosis")
-    ends: list[_End] = []
-    ways: list[tuple[Tensor, Tensor, Tensor]] = []
-    chunk = min(CHUNK, agent.most_at_once)
-    for begin in range(0, episodes, chunk):
-        tasks = TaskBatch.draw(problem, min(chunk, episodes - begin), rng)
-        end, way = _play(agent, tasks, rng)
-        ends.append(end)
-        ways.append(way)
+def diagnose(agent: BeliefAgent, problem: Problem, episodes: int, seed: int, executor: Executor = HERE) -> Diagnosis:
+    """Plays fresh episodes to their stop and looks at what was believed on the way.
+
+    Args:
+        agent: Who plays.
+        problem: Draws the tasks.
+        episodes: How many.
+        seed: Seeds them, block by block.
+        executor: Where they are played; the figures do not depend on it.
+
+    Returns:
+        What was found.
+    """
+    parts = executor.map(partial(_play_block, agent, problem, seed), blocks(episodes, agent.most_at_once))
+    ends, ways = zip(*parts, strict=True)
     end = _End(*(torch.cat(column) for column in zip(*ends, strict=True)))
     time, confidence, right = (torch.cat(column) for column in zip(*ways, strict=True))
     by_time = []
@@ -113,8 +119,11 @@ class _End(NamedTuple):
     rank: Tensor
 
 
-def _play(agent: BeliefAgent, tasks: TaskBatch, rng: torch.Generator) -> tuple[_End, tuple[Tensor, Tensor, Tensor]]:
-    n = len(tasks)
+def _play_block(
+    agent: BeliefAgent, problem: Problem, seed: int, block: EpisodeBlock
+) -> tuple[_End, tuple[Tensor, Tensor, Tensor]]:
+    n, rng = block.size, block_stream(seed_for(seed, "diagnosis"), block.number)
+    tasks = TaskBatch.draw(problem, n, rng)
     end = _End(
         torch.zeros(n, dtype=torch.long),
         torch.zeros(n),

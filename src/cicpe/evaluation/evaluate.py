@@ -1,23 +1,25 @@
 """Accuracy and queries of an agent on fresh tasks, with confidence intervals."""
 
+import time
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
-from torch import Generator, Tensor
+from torch import Tensor
 
 from cicpe.agents.base import Agent
 from cicpe.display import as_table, in_a_line
+from cicpe.episodes.blocks import EpisodeBlock, blocks
 from cicpe.episodes.outcomes import Outcomes, join_outcomes, run_episodes
 from cicpe.errors import InvalidInput
 from cicpe.frames import to_frame
+from cicpe.parallel import HERE, Executor
 from cicpe.problems import Problem, TaskBatch
 from cicpe.rounding import interval
 from cicpe.statistics import clopper_pearson
-from cicpe.streams import stream
+from cicpe.streams import block_stream, seed_for
 
 if TYPE_CHECKING:
     from pandas import DataFrame
-
-CHUNK = 4096
 
 
 class Evaluation(NamedTuple):
@@ -34,6 +36,7 @@ class Evaluation(NamedTuple):
     confidence: float
     """Mean confidence at the end: beside the accuracy, it says whether to believe it."""
     seconds: float
+    """Wall-clock, whoever played."""
     outcomes: Outcomes
 
     def __repr__(self) -> str:
@@ -66,22 +69,29 @@ class Evaluation(NamedTuple):
         return to_frame([dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)])
 
 
-def evaluate_agent(agent: Agent, problem: Problem, epsilon: float, episodes: int, seed: int) -> Evaluation:
-    """Plays ``episodes`` fresh tasks, drawn from ``seed``."""
-    return evaluate_with(agent, problem, epsilon, episodes, stream(seed, "evaluation"))
+def evaluate_agent(
+    agent: Agent, problem: Problem, epsilon: float, episodes: int, seed: int, executor: Executor = HERE
+) -> Evaluation:
+    """Plays fresh tasks.
 
+    Args:
+        agent: Who plays.
+        problem: Draws the tasks.
+        epsilon: How close is close enough.
+        episodes: How many tasks.
+        seed: Seeds them, block by block.
+        executor: Where they are played; the figures do not depend on it.
 
-def evaluate_with(agent: Agent, problem: Problem, epsilon: float, episodes: int, rng: Generator) -> Evaluation:
-    """Plays ``episodes`` fresh tasks, drawn by a generator that the caller answers for."""
+    Returns:
+        The figures with their 95 % intervals, and how every episode ended.
+    """
     if episodes < 1:
         raise InvalidInput("episodes", episodes, "a whole number of at least 1")
     if not epsilon > 0:
         raise InvalidInput("epsilon", epsilon, "a positive number")
-    parts = []
-    for begin in range(0, episodes, CHUNK):
-        tasks = TaskBatch.draw(problem, min(CHUNK, episodes - begin), rng)
-        parts.append(run_episodes(agent, tasks, rng))
-    outcomes = join_outcomes(parts)
+    began = time.perf_counter()
+    play = partial(_play_block, agent, problem, seed)
+    outcomes = join_outcomes(list(executor.map(play, blocks(episodes, agent.most_at_once))))
     correct = int((outcomes.loss <= epsilon).sum())
     return Evaluation(
         episodes=episodes,
@@ -92,9 +102,14 @@ def evaluate_with(agent: Agent, problem: Problem, epsilon: float, episodes: int,
         median_queries=float(outcomes.queries.float().median()),
         truncated=float((~outcomes.stopped).float().mean()),
         confidence=float(outcomes.confidence.mean()),
-        seconds=outcomes.seconds,
+        seconds=time.perf_counter() - began,
         outcomes=outcomes,
     )
+
+
+def _play_block(agent: Agent, problem: Problem, seed: int, block: EpisodeBlock) -> Outcomes:
+    rng = block_stream(seed_for(seed, "evaluation"), block.number)
+    return run_episodes(agent, TaskBatch.draw(problem, block.size, rng), rng)
 
 
 def proportion_interval(successes: int, n: int, level: float = 0.95) -> tuple[float, float]:

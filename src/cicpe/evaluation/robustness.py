@@ -9,6 +9,7 @@ Every bound uses the safe end of a 95 % interval for what was measured under the
 """
 
 import math
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -17,14 +18,16 @@ import torch
 from torch import Tensor
 
 from cicpe.agents.base import Agent
-from cicpe.episodes.outcomes import Outcomes, run_episodes
+from cicpe.episodes.blocks import EpisodeBlock, blocks
+from cicpe.episodes.outcomes import Outcomes, join_outcomes, run_episodes
 from cicpe.errors import InvalidInput
 from cicpe.evaluation import prior_shift as bounds
 from cicpe.evaluation.evaluate import mean_interval, proportion_interval
 from cicpe.evaluation.prior_shift import BetaShift
+from cicpe.parallel import HERE, Executor
 from cicpe.problems import Problem
 from cicpe.problems.beta_prior import EDGE, PriorShift, prior_shift
-from cicpe.streams import stream
+from cicpe.streams import block_stream, seed_for, stream
 
 Floats = npt.NDArray[np.float64]
 GRID = (0.5, 1.0, 3.0, 5.0, 7.0)
@@ -34,7 +37,6 @@ PROFILE_FACTOR = 4
 BINS = 10
 POINTS = 20_000
 """Points of the new prior that lay out the bins; they cost no episodes."""
-CHUNK = 4096
 
 
 class ProfileBin(NamedTuple):
@@ -116,6 +118,7 @@ def robustness(
     seed: int = 0,
     field: str | None = None,
     grid: tuple[float, ...] = GRID,
+    executor: Executor = HERE,
 ) -> Robustness:
     """Plays ``episodes`` tasks under every Beta(alpha, beta) of the grid; see ``evaluation/shift.py`` for what shifts.
 
@@ -128,37 +131,63 @@ def robustness(
         seed: Seeds everything.
         field: The number of a task to shift; by default what determines the target.
         grid: Values of alpha and beta.
+        executor: Where the tasks are played; the figures do not depend on it.
     """
     if episodes < 2:
         raise InvalidInput("episodes", episodes, "a whole number of at least 2")
-    rng = stream(seed, "robustness")
-    shift = prior_shift(problem, field, rng)
-    training = measure_training_prior(agent, shift, epsilon, PROFILE_FACTOR * episodes, rng)
+    shift = prior_shift(problem, field, stream(seed, "robustness"))
+    training = measure_training_prior(agent, shift, epsilon, PROFILE_FACTOR * episodes, seed, executor)
+    priors = [(alpha, beta) for alpha in grid for beta in grid]
+    parts = blocks(episodes, agent.most_at_once)
+    work = [_ShiftedBlock(*prior, 1, block) for prior in priors for block in parts]
+    played = list(executor.map(partial(_play_block, agent, shift, seed), work))
     cells = []
-    for alpha in grid:
-        for beta in grid:
-            tasks = shift.draw(alpha, beta, episodes, rng)
-            played = run_episodes(agent, tasks.tasks, rng)
-            law = BetaShift(alpha, beta, shift.coordinates)
-            cells.append(_cell(law, played, tasks.distinct, training, epsilon, delta, agent.horizon))
+    for i, prior in enumerate(priors):
+        own = played[i * len(parts) : (i + 1) * len(parts)]
+        distinct = len(np.unique(torch.cat([block.unit for block in own]).numpy(), axis=0))
+        outcomes = join_outcomes([block.plays[0] for block in own])
+        law = BetaShift(*prior, shift.coordinates)
+        cells.append(_cell(law, outcomes, distinct, training, epsilon, delta, agent.horizon))
     return Robustness(shift.of, shift.coordinates, training, cells)
 
 
+class _ShiftedBlock(NamedTuple):
+    """Tasks of one prior."""
+
+    alpha: float
+    beta: float
+    times: int
+    """How often each of them is played."""
+    block: EpisodeBlock
+
+
+class _PlayedBlock(NamedTuple):
+    """How they ended."""
+
+    unit: Tensor
+    """Where they lie in the shifted coordinates."""
+    plays: list[Outcomes]
+
+
+def _play_block(agent: Agent, shift: PriorShift, seed: int, work: _ShiftedBlock) -> _PlayedBlock:
+    own = seed_for(seed, "robustness", work.alpha, work.beta, work.times)
+    rng = block_stream(own, work.block.number)
+    drawn = shift.draw(work.alpha, work.beta, work.block.size, rng)
+    return _PlayedBlock(drawn.unit, [run_episodes(agent, drawn.tasks, rng) for _ in range(work.times)])
+
+
 def measure_training_prior(
-    agent: Agent, shift: PriorShift, epsilon: float, tasks: int, rng: torch.Generator
+    agent: Agent, shift: PriorShift, epsilon: float, tasks: int, seed: int, executor: Executor = HERE
 ) -> TrainingPrior:
     """Plays every task twice, with other noise and other choices."""
-    units, success, queries = [], [], []
-    for begin in range(0, tasks, CHUNK):
-        drawn = shift.draw(1.0, 1.0, min(CHUNK, tasks - begin), rng)
-        plays = [run_episodes(agent, drawn.tasks, rng) for _ in range(2)]
-        units.append(drawn.unit)
-        success.append(torch.stack([play.loss <= epsilon for play in plays], dim=1))
-        queries.append(torch.stack([play.queries for play in plays], dim=1))
-    won, asked = torch.cat(success).double(), torch.cat(queries).double()
+    work = [_ShiftedBlock(1.0, 1.0, 2, block) for block in blocks(tasks, agent.most_at_once)]
+    played = list(executor.map(partial(_play_block, agent, shift, seed), work))
+    firsts, seconds = (join_outcomes([block.plays[i] for block in played]) for i in range(2))
+    won = (torch.stack([firsts.loss, seconds.loss], dim=1) <= epsilon).double()
+    asked = torch.stack([firsts.queries, seconds.queries], dim=1).double()
     # The first plays alone are independent; the pair only serves the variances.
     return TrainingPrior(
-        unit=torch.cat(units).double().numpy(),
+        unit=torch.cat([block.unit for block in played]).double().numpy(),
         success=won.numpy(),
         queries=asked.numpy(),
         accuracy=float(won[:, 0].mean()),

@@ -15,8 +15,9 @@ from cicpe.baselines.wrappers import RandomQueries, StopAt
 from cicpe.calibration.any_agent import choose_threshold
 from cicpe.episodes.table import tabulate_agent
 from cicpe.errors import InvalidInput
-from cicpe.evaluation.compare import CommonTasks, PlayedTasks
+from cicpe.evaluation.compare import TOGETHER, CommonTasks, PlayedTasks
 from cicpe.model import Model, load
+from cicpe.parallel import HERE, Executor
 from cicpe.problems import Problem, TaskBatch, spec_of
 
 OURS, RANDOM = "cicpe", "random"
@@ -81,6 +82,7 @@ def compare(
     seed: int = 0,
     models: Mapping[str, Model] | None = None,
     follow: Callable[[str], None] = lambda line: None,
+    executor: Executor = HERE,
 ) -> Comparison:
     """Plays every method on the same tasks with the same noise.
 
@@ -97,6 +99,7 @@ def compare(
         models: Ours, by names to print; those of the zoo that were trained for just this problem, if left out. Others
             have to be of the same family, with the same spaces, and know the context of these tasks.
         follow: Is told what happens.
+        executor: Where tasks are played; the figures do not depend on it, times aside.
     """
     wanted = list(methods) if methods is not None else names()
     for name in wanted:
@@ -116,7 +119,7 @@ def compare(
         agents = _ours(common.batch, epsilon, delta, left_out)
     for name, agent in agents.items():
         follow(f"{name}: {tasks} tasks")
-        rows.append(Row(name, common.play(agent, epsilon, tasks), cell.best, None))
+        rows.append(Row(name, common.play(agent, epsilon, tasks, executor), cell.best, None))
     best = min(rows, key=lambda row: row.played.mean_queries.value, default=None)
     budget, origin = _budget(budget, best, cell)
     setting = ComparisonSetting(problem, epsilon, delta, budget)
@@ -126,7 +129,7 @@ def compare(
     elif RANDOM in wanted and best is not None:
         random = RandomQueries(agents[best.method], problem.query_space)
         paper = cell.methods.get("C-ICPE-uniform")
-        _add(rows, RANDOM, random, common, setting, best, paper, 1000, tasks, left_out, follow)
+        _add(rows, RANDOM, random, common, setting, best, paper, 1000, tasks, left_out, follow, executor)
     for name in (name for name in wanted if name in METHODS):
         method = METHODS[name]
         try:
@@ -136,7 +139,7 @@ def compare(
             continue
         some = tasks if method.tasks is None or all_tasks else min(tasks, method.tasks)
         paper = cell.methods.get(method.published or "")
-        _add(rows, name, made, common, setting, best, paper, method.calibration, some, left_out, follow)
+        _add(rows, name, made, common, setting, best, paper, method.calibration, some, left_out, follow, executor)
     if not rows:
         why = "; ".join(f"{name} {reason}" for name, reason in left_out.items())
         raise InvalidInput("methods", ", ".join(wanted), f"some that apply to this problem ({why})")
@@ -156,20 +159,22 @@ def _add(
     tasks: int,
     left_out: dict[str, str],
     follow: Callable[[str], None],
+    executor: Executor,
 ) -> None:
     """Chooses the method's threshold if it needs one, plays it and adds its row."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)
         if calibration:
             follow(f"{name}: threshold chosen on {calibration} held-out tasks")
-            beliefs = tabulate_agent(agent, setting.problem, calibration, agent.horizon, common.seed + HELD_OUT)
+            held_out = common.seed + HELD_OUT
+            beliefs = tabulate_agent(agent, setting.problem, calibration, agent.horizon, held_out, TOGETHER, executor)
             chosen = choose_threshold(beliefs, setting.epsilon, setting.delta)
             if chosen is None:
                 left_out[name] = f"does not reach an accuracy of {1 - setting.delta:g} within {agent.horizon} queries"
                 return
             agent = StopAt(agent, chosen.threshold)
         follow(f"{name}: {tasks} tasks")
-        played = common.play(agent, setting.epsilon, tasks)
+        played = common.play(agent, setting.epsilon, tasks, executor)
     versus = None
     if ours is not None:
         accuracy, queries = played.minus(ours.played)

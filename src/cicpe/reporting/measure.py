@@ -29,6 +29,7 @@ from cicpe.evaluation.reliability import (
 from cicpe.evaluation.robustness import Robustness, robustness
 from cicpe.files import read_file
 from cicpe.model import Model
+from cicpe.parallel import HERE, Executor
 from cicpe.problems import Problem, TaskBatch
 from cicpe.problems.gp_max import GPMax
 from cicpe.spaces import Box
@@ -115,20 +116,33 @@ def default_setting(
     return Setting(model.calibration.epsilons[-1] if epsilon is None else epsilon, delta, noise, episodes, seed)
 
 
-def measure(model: Model, setting: Setting, with_robustness: bool, problem: Problem | None = None) -> Measured:
+def measure(
+    model: Model,
+    setting: Setting,
+    with_robustness: bool,
+    problem: Problem | None = None,
+    executor: Executor = HERE,
+) -> Measured:
     """Plays the model's agent: to its stop, past it, on a few tasks step by step, and under other priors if asked.
 
     Tasks are those of ``problem``; of the model's own, where none is given.
     """
     problem = model.tasks({} if setting.noise is None else {"noise": setting.noise}, problem)
     agent = model.agent(setting.epsilon, setting.delta)
-    result = evaluate_agent(agent, problem, setting.epsilon, setting.episodes, setting.seed)
+    result = evaluate_agent(agent, problem, setting.epsilon, setting.episodes, setting.seed, executor)
     steps = min(agent.horizon, math.ceil(1.5 * float(torch.quantile(result.outcomes.queries.double(), 0.95))))
-    beliefs = tabulate_agent(agent, problem, setting.episodes, steps, setting.seed + 1)
+    beliefs = tabulate_agent(agent, problem, setting.episodes, steps, setting.seed + 1, executor=executor)
     about, shifted = model.description, None
     if with_robustness:
         shifted = robustness(
-            agent, problem, setting.epsilon, setting.delta, setting.episodes, setting.seed + 3, grid=SHIFTS
+            agent,
+            problem,
+            setting.epsilon,
+            setting.delta,
+            setting.episodes,
+            setting.seed + 3,
+            grid=SHIFTS,
+            executor=executor,
         )
     dim = problem.query_space.dim
     return Measured(

@@ -7,6 +7,7 @@ import numpy as np
 
 from cicpe.evaluation.robustness import Robustness
 from cicpe.model import Model
+from cicpe.parallel import HERE, Executor
 from cicpe.plots.bands import plot_spread, plot_survival
 from cicpe.plots.heat import plot_robustness
 from cicpe.plots.maps import Map, plot_maps
@@ -27,6 +28,7 @@ def model_report(
     folder: Path,
     with_robustness: bool = False,
     problem: Problem | None = None,
+    executor: Executor = HERE,
 ) -> Report:
     """Measures a model and lays it out.
 
@@ -37,8 +39,9 @@ def model_report(
         folder: Where it lies; its training log is read from there.
         with_robustness: Whether to play it under other priors too.
         problem: What to play it on, where that is not its own family.
+        executor: Where it is played.
     """
-    measured = measure(model, setting, with_robustness, problem)
+    measured = measure(model, setting, with_robustness, problem, executor)
     curves = training_curves(folder)
     sections = [
         _about(model, measured),

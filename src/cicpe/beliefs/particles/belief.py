@@ -100,6 +100,7 @@ class ParticleBelief(Belief):
     """The epsilon that queries are chosen for."""
     learned: LearnedLikelihood | None = None
     """In place of the problem's own likelihood."""
+    most_at_once: int = 256
 
     def __post_init__(self) -> None:
         name = type(self.problem).__name__
