@@ -29,7 +29,13 @@ WAYS = ("script", "stdin", "notebook")
 README = REPOSITORY / "README.md"
 LONG = {"docs/how-to/optuna.md"}
 """Pages whose longest Python block trains for more than seconds without stating minutes."""
-SHELL_PAGES = [page for page in PAGES if any(one.page == page for one in to_run("console"))]
+OWN = {"docs/tutorials/first-ten-minutes.md"}
+"""Pages that tests/cli/test_experiments.py runs, with a training that is short and reliable all the same."""
+SHELL_PAGES = [
+    page
+    for page in PAGES
+    if any(one.page == page for one in to_run("console")) and str(page.relative_to(REPOSITORY)) not in OWN
+]
 
 
 def is_long(block: Block) -> bool:
@@ -52,7 +58,7 @@ def test_every_block_names_its_language() -> None:
 def test_what_is_not_run_is_counted_and_has_a_reason() -> None:
     marked = [one for one in BLOCKS if one.mark is not None and one.reason is not None]
     assert all(len(one.reason or "") > 10 for one in marked)
-    assert len(marked) <= 10, [one.name for one in marked]
+    assert len(marked) <= 12, [one.name for one in marked]
     assert len([one for one in BLOCKS if RECORDS in one.page.parents]) <= 18
 
 

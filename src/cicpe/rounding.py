@@ -50,3 +50,16 @@ def interval(bounds: Sequence[float], decimals: int) -> str:
     """
     low, high = bounds
     return f"{rounded(low, decimals)} to {rounded(high, decimals)}"
+
+
+def with_unit(number: str, unit: str) -> str:
+    """A number and its unit, with a space between where there is a unit.
+
+    Args:
+        number: The number, as text.
+        unit: Its unit; empty where it has none.
+
+    Returns:
+        The two as people write them: ``845 °C``.
+    """
+    return f"{number} {unit}" if unit else number

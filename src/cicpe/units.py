@@ -14,7 +14,7 @@ from pydantic import Field
 
 from cicpe.config import Config
 from cicpe.errors import InvalidInput, meant
-from cicpe.rounding import decimals_for, interval, rounded
+from cicpe.rounding import decimals_for, interval, rounded, with_unit
 
 MeasurementKind = Literal["number", "yes/no", "count"]
 FINE = 1000
@@ -137,7 +137,7 @@ class Readout(Config):
                 if self.of is None
                 else f"a count of {self.of}, such as {self.of // 3}/{self.of}"
             )
-        return f"a number from {self.low:g} to {self.high:g}" + (f" in {self.unit}" if self.unit else "")
+        return f"a number from {self.low:.4g} to {self.high:.4g}" + (f" in {self.unit}" if self.unit else "")
 
     def parse(self, given: object) -> object:
         """What was told, as a kind of observation takes it: text becomes a number where it says one.
@@ -298,11 +298,6 @@ class Units(Config):
         if len(each) == 1:
             return each[0]
         return " and ".join(f"{off} in {one.name}" for off, one in zip(each, self.answers, strict=True))
-
-
-def with_unit(number: str, unit: str) -> str:
-    """A number and its unit, with a space between where there is a unit."""
-    return f"{number} {unit}" if unit else number
 
 
 def _to_model(scales: Sequence[Scale], values: Sequence[float]) -> tuple[float, ...]:

@@ -28,7 +28,7 @@ from cicpe.beliefs.network.memories.per_axis import PerAxisConfig
 from cicpe.beliefs.network.memories.recurrent import RecurrentConfig
 from cicpe.beliefs.network.network import NetworkConfig
 from cicpe.calibration.table import Calibration, ThresholdCell
-from cicpe.errors import CicpeError, InvalidInput, ModelError
+from cicpe.errors import CicpeError, InvalidInput, ModelError, ProblemError
 from cicpe.model import Description, Model
 from cicpe.problems import Problem
 from cicpe.problems.best_arm import BestArm
@@ -442,13 +442,16 @@ def test_a_problem_of_an_absurd_size_is_compared_without_drawing_a_task() -> Non
 
 
 def test_a_problem_that_is_not_of_the_models_shape_is_refused_before_it_is_played(folder: Path) -> None:
-    edit(folder / "config.json", put("problem_options", "dim", value=2**63))
+    edit(folder / "config.json", put("problem_options", "dim", value=3))
     weights = unlisted(folder)  # whoever edits one file can edit the others
     (folder / "weights.safetensors").write_bytes(save_tensors(weights))
     model = Model.load(folder)
     assert model.session(1.2, 0.4).recommendation.shape == (1,)  # a network needs no problem
     with pytest.raises(InvalidInput, match="problem must be one with the model's query_space"):
         cicpe.evaluate(model, epsilon=1.2, delta=0.4, episodes=5)
+    edit(folder / "config.json", put("problem_options", "dim", value=2**63))
+    with pytest.raises(ProblemError, match="cannot be made"):
+        cicpe.evaluate(Model.load(folder), epsilon=1.2, delta=0.4, episodes=5)
 
 
 def test_a_calibration_for_a_context_that_the_model_does_not_know_is_refused(folder: Path) -> None:

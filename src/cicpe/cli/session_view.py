@@ -4,8 +4,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from cicpe.cli.output import amount, plain_table, print_table
-from cicpe.rounding import interval, rounded
-from cicpe.units import with_unit
+from cicpe.rounding import interval, rounded, with_unit
 
 if TYPE_CHECKING:
     from cicpe.sessions.status import Status, StatusStep

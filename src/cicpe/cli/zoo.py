@@ -12,7 +12,6 @@ from cicpe.cli.arguments import whole
 from cicpe.cli.output import note, plain_table, print_json, print_table
 from cicpe.errors import InvalidInput, ModelError, meant
 from cicpe.files import read_file
-from cicpe.sessions.texts import shown_page
 
 zoo_app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Trained models that ship with the library.")
 
@@ -73,6 +72,8 @@ def show_model(
 
 
 def _card(folder: Path) -> str:
+    from cicpe.sessions.texts import shown_page
+
     try:
         return shown_page(read_file(folder / "card.md").decode(errors="replace"))
     except FileNotFoundError:

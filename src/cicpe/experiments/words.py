@@ -14,7 +14,7 @@ from cicpe.experiments.schema import (
     ThresholdModel,
 )
 from cicpe.experiments.smooth import length_ranges
-from cicpe.units import with_unit
+from cicpe.rounding import with_unit
 
 
 def in_words(plan: Experiment) -> list[str]:

@@ -149,7 +149,7 @@ def make_from_class(cls: type[Problem], name: str, options: Mapping[str, Any]) -
     lists = {key: tuple(value) if isinstance(value, list) else value for key, value in options.items()}
     try:
         problem = cls(**lists)
-    except TypeError as error:  # a method that is missing, or a required option
+    except (TypeError, OverflowError, MemoryError) as error:  # a method or option that is missing, an absurd size
         raise ProblemError(f"{name} cannot be made: {error}") from error
     for space in ("query_space", "answer_space"):
         if not isinstance(getattr(problem, space, None), Space):

@@ -50,6 +50,8 @@ IdempotencyKey = Annotated[
         description="A name for this change: sent again with the same one, it is made only once.",
     ),
 ]
+CSV = {"text/csv": {"schema": {"type": "string"}}}
+"""The documented content of a table; a refusal is JSON there too."""
 REFUSALS: dict[int | str, dict[str, Any]] = {
     400: {"model": Fault, "description": "The body cannot be read."},
     401: {"model": Fault, "description": "The token is missing or wrong."},
@@ -180,7 +182,7 @@ def make_routes(service: CampaignService) -> APIRouter:
         disposition = f'attachment; filename="{one.record.name}.json"'
         return JSONResponse(one.export(), headers={"Content-Disposition": disposition})
 
-    @api.get("/campaigns/{campaign}/table", response_class=PlainTextResponse)
+    @api.get("/campaigns/{campaign}/table", response_class=JSONResponse, responses={200: {"content": CSV}})
     def table(campaign: CampaignName) -> PlainTextResponse:
         """The measurements as CSV, in the units of the campaign."""
         one = opened(campaign)

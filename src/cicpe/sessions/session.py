@@ -380,8 +380,12 @@ class Session:
             "state": f"{state} after {len(self.history)} step{'' if len(self.history) == 1 else 's'}",
             "answer": answer if self.units.answers else f"({answer})",
             "confidence": f"{self.confidence:.3f}",
-            **({} if self.stopped else {"next query": in_digits(self._open_place)}),
+            **({} if self.stopped else {"next query": self._next_words()}),
         }
+
+    def _next_words(self) -> str:
+        query = self.ask().tolist()
+        return self.units.query_words(query) if self.units.settings else in_digits(query)
 
     def to_frame(self) -> "DataFrame":
         """The history, with what was believed after each step.

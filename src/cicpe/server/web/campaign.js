@@ -290,7 +290,7 @@ export function campaignPage(place, name, { connection, fail }) {
     const { status, setting } = view;
     const percent = `${figure(100 * (1 - status.delta), 3)} %`;
     if (status.recommendation.length === 1) {
-            return [
+      return [
         answersShown(status.recommendation, status.stopped),
         h("p", { class: "quiet" }, `${percent} credible interval: ${answerInterval(status, 0)}`),
         intervalBar(setting.answer[0], status.credible_region[0], status.recommendation[0]),
