@@ -56,7 +56,7 @@ def other_priors(executor: Executor) -> Any:
 
 def alarms(executor: Executor) -> Any:
     model, agent, problem = played()
-    return alarm_study(agent, model.unstopped(0.02), problem, 0.02, 0.1, 40, 3, executor)
+    return alarm_study(agent, model.unstopped(0.02), problem, 0.02, 0.1, 40, 3, executor=executor)
 
 
 def table(executor: Executor) -> Any:

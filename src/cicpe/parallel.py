@@ -233,6 +233,13 @@ def the_ray() -> Any:
     return ray
 
 
+def leave_ray() -> None:
+    """Ends the connection to a cluster, if there is one."""
+    ray: Any = sys.modules.get("ray")
+    if ray is not None and ray.is_initialized():
+        ray.shutdown()
+
+
 def _ray_backend() -> str:
     """Registers joblib's Ray backend, so that it gives results as they come."""
     import joblib

@@ -8,6 +8,7 @@ import typer
 from cicpe.cli import options
 from cicpe.cli.arguments import number, seed, whole
 from cicpe.cli.output import note, plain_table, print_json, print_table
+from cicpe.cli.playing import playing
 from cicpe.cli.tasks import problem_of
 from cicpe.errors import InvalidInput
 from cicpe.rounding import interval
@@ -83,25 +84,25 @@ def compare(
     import torch
 
     import cicpe
-    from cicpe.parallel import Executor
     from cicpe.reporting.comparison import compare as run
 
     torch.set_num_threads(1)
     family, chosen = problem_of(problem, option, dim=dim, noise=noise)
-    result = run(
-        family,
-        epsilon=epsilon,
-        delta=delta,
-        methods=None if methods == "all" else [name.strip() for name in methods.split(",")],
-        tasks=1000 if episodes is None else episodes,
-        trajectories=trajectories,
-        budget=budget,
-        all_tasks=episodes is not None,
-        seed=random_seed,
-        models={name: cicpe.load(name) for name in model or ()},
-        follow=note,
-        executor=Executor(jobs, backend),
-    )
+    with playing(jobs, backend) as executor:
+        result = run(
+            family,
+            epsilon=epsilon,
+            delta=delta,
+            methods=None if methods == "all" else [name.strip() for name in methods.split(",")],
+            tasks=1000 if episodes is None else episodes,
+            trajectories=trajectories,
+            budget=budget,
+            all_tasks=episodes is not None,
+            seed=random_seed,
+            models={name: cicpe.load(name) for name in model or ()},
+            follow=note,
+            executor=executor,
+        )
     asked = {"problem": problem, "dim": dim, "noise": noise, "options": chosen}
     asked |= {"epsilon": epsilon, "delta": delta, "seed": random_seed}
     if as_json:

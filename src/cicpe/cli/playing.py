@@ -3,7 +3,7 @@
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
 from typing import TYPE_CHECKING
 
 from cicpe.cli.output import note
@@ -24,9 +24,25 @@ def playing(jobs: int | None, backend: str) -> "Iterator[Executor]":
 
     told = _Played()
     try:
-        yield Executor(jobs, backend, told)
+        with on_a_cluster(backend):
+            yield Executor(jobs, backend, told)
     finally:
         told.clear()
+
+
+@contextmanager
+def on_a_cluster(backend: str) -> Iterator[None]:
+    """Keeps what Ray says (that a node has died, say) off standard output, and leaves its cluster at the end."""
+    from cicpe.parallel import leave_ray
+
+    if backend != "ray":
+        yield
+        return
+    with redirect_stdout(sys.stderr):
+        try:
+            yield
+        finally:
+            leave_ray()
 
 
 class _Played:

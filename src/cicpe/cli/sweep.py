@@ -11,6 +11,7 @@ import typer
 
 from cicpe.cli import options
 from cicpe.cli.output import amount, note, plain_table, print_json, print_table, say
+from cicpe.cli.playing import on_a_cluster
 from cicpe.rounding import interval
 
 if TYPE_CHECKING:
@@ -77,6 +78,7 @@ def sweep(
     try:
         with (
             _interruptible(),
+            on_a_cluster(backend),
             _live_table(list(runs.values()), waiting) as show,
             closing(
                 executor.completed(partial(sweep_process.do_run, sweep_runs.study_of(asked, travels)), requests)

@@ -9,6 +9,7 @@ import typer
 from cicpe.cli import options
 from cicpe.cli.arguments import given, number, one_or_two, seed, threads, whole
 from cicpe.cli.output import amount, note, print_json
+from cicpe.cli.playing import on_a_cluster
 from cicpe.cli.tasks import problem_of, read_settings, remember_problem
 from cicpe.errors import InvalidInput, UnservedWarning
 
@@ -118,7 +119,7 @@ def train(
     _check_folder(out, resume, overwrite)
     torch.set_num_threads(thread_count)
     try:
-        with followed(True) as callback, warnings.catch_warnings():
+        with on_a_cluster(backend), followed(True) as callback, warnings.catch_warnings():
             warnings.simplefilter("ignore", UnservedWarning)  # what it cannot is in the report below
             model = cicpe.train(
                 family,
