@@ -26,7 +26,7 @@ class Settings(BaseModel, extra="forbid"):
         ({"count": "x"}, "count", "a valid integer, unable to parse string as an integer"),
         ({}, "count", "given"),
         ({"count": 1, "colour": "red"}, "colour", "left out: there is no such field"),
-        ({"count": 1, "name": "long"}, "name", "valid: String should have at most 3 characters"),
+        ({"count": 1, "name": "long"}, "name", "of at most 3 characters"),
     ],
 )
 def test_what_pydantic_says_follows_must_be(values: dict[str, object], field: str, allowed: str) -> None:

@@ -38,12 +38,14 @@ SHELL_PAGES = [
 ]
 
 
-def is_long(block: Block) -> bool:
-    return str(block.page.relative_to(REPOSITORY)) in LONG and "cicpe.train(" in block.code
+def is_long(block: Block, way: str) -> bool:
+    """Whether a block is left to the slow tests: one of the README never is, one of another page only as a script not."""
+    trains = str(block.page.relative_to(REPOSITORY)) in LONG and "cicpe.train(" in block.code
+    return trains or (block.page != README and way != "script")
 
 
 CASES = [
-    pytest.param(block, way, id=f"{block.name}-{way}", marks=[pytest.mark.slow] * is_long(block))
+    pytest.param(block, way, id=f"{block.name}-{way}", marks=[pytest.mark.slow] * is_long(block, way))
     for block in to_run("python")
     for way in WAYS
 ]

@@ -35,7 +35,7 @@ def plate_of_two(agent: BeliefAgent) -> tuple[Tensor, Tensor]:
 def everything(agent: BeliefAgent, state: Any) -> list[Tensor]:
     """The state and what is proposed in it, as tensors."""
     proposal = agent.propose(state, Generator().manual_seed(0))
-    return [torch.as_tensor(leaf) for leaf in (*trees.leaves(state), *proposal)]
+    return [torch.as_tensor(leaf) for leaf in (*trees.leaves(state), *proposal) if leaf is not None]
 
 
 def same(left: list[Tensor], right: list[Tensor]) -> bool:

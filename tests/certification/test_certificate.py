@@ -369,7 +369,7 @@ def test_models_of_the_zoo_are_left_alone(run: Run, tmp_path: Path) -> None:
         ("--epsilon 0.2 --delta 0.1 --noise 0.4", "noise must be"),
         ("--epsilon 0.2 --delta 0.1 --stop never", "stop must be"),
         ("--epsilon 0.2 --delta 0.1 --problem best-arm", "problem must be"),
-        ("--epsilon 0.2", "--delta"),
+        ("--epsilon 0.2", "delta must be given"),
     ],
 )
 def test_the_command_refuses(run: Run, folder: Path, options: str, word: str) -> None:

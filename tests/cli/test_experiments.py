@@ -22,6 +22,8 @@ SHORT: dict[str, tuple[str, ...]] = {
     "answers": ("--recipe", "answers", "--updates", "120", "--set", "hidden=24", "--set", "prior_draws=2048"),
     "functions": ("--recipe", "functions", "--updates", "40", "--set", "kinds=6", "--set", "functions.functions=64"),
 }
+QUICK = ("michaelis-menten", "dose-toxicity")
+"""Files that are taken to a stopped campaign in every run of the tests; the others in the slow ones."""
 EASY: dict[str, tuple[str, dict[str, str]]] = {
     "peak-1d": ("functions", {"noise = [2, 5]": "noise = 1", "within = 5": "within = 20", "few": "one"}),
     "crossing": ("answers", {"noise = [4, 12]": "noise = 4", "within = 15": "within = 60"}),
@@ -95,7 +97,9 @@ def trained(run: Run, folder: Path, name: str) -> Path:
     return out
 
 
-@pytest.mark.parametrize("name", EASY)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[] if name in QUICK else [pytest.mark.slow]) for name in EASY]
+)
 def test_from_file_to_stopped_campaign(run: Run, models: Path, tmp_path: Path, name: str) -> None:
     out, store = trained(run, models, name), tmp_path / "lab.db"
     (models / f"{name}.toml").unlink(missing_ok=True)  # the model needs no file any more
@@ -319,6 +323,7 @@ def commands_of(page: str) -> list[tuple[list[str], str]]:
     return found
 
 
+@pytest.mark.slow  # it trains
 def test_every_command_of_the_tutorial_works(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("CICPE_STORE", str(tmp_path / "lab.db"))

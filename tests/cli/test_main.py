@@ -326,7 +326,7 @@ def test_train_refuses(run: Run, tmp_path: Path, problem: str, options: list[str
         ("--epsilon 0.9 --delta 0.4 --episodes 0", ["episodes must be", "got 0", "at least 1"]),
         ("--epsilon 0.9 --delta 0.4 --problem nothing", ["problem must be", "got 'nothing'"]),
         ("--epsilon 0.9 --delta 0.4 --problem gp-max", ["problem must be", "got 'gp-max'", "query_space"]),
-        ("--epsilon 0.9", ["--delta"]),
+        ("--epsilon 0.9", ["delta must be given"]),
         ("--epsilon 0.9 1.0 --delta 0.4", ["1.0"]),
     ],
 )

@@ -342,7 +342,7 @@ def test_what_is_refused_is_said_in_words(page: Page, address: str) -> None:
     begin(address, "far-off")
     page.goto("/#/c/far-off")
     page.get_by_text("Add a measurement made elsewhere").click()
-    page.get_by_label("x1 (0 to 1)").fill("7")
+    page.get_by_label("x1, 0 to 1").fill("7")
     page.locator("#attach-value-0").fill("1")
     page.get_by_role("button", name="Add it").click()
     expect(page.locator("#attach-value-error")).to_have_text("query: a number from 0 to 1.")

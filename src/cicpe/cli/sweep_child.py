@@ -8,6 +8,7 @@ import os
 import signal
 import sys
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,9 @@ from cicpe.cli.tasks import load_model, tasks_of
 from cicpe.cli.train import NOT_RELIABLE
 from cicpe.errors import CicpeError, InvalidInput
 from cicpe.files import write_json
+
+INTERRUPT_SECONDS = 2.0
+"""Between two interrupts of a process whose parent is gone."""
 
 
 def run() -> int:
@@ -39,10 +43,15 @@ def run() -> int:
 
 
 def _end_with_the_parent() -> None:
-    """Interrupts this process when its standard input ends: whoever started it is gone, or has had enough."""
+    """Interrupts this process when its standard input ends: whoever started it is gone, or has had enough.
+
+    More than once: after the first interrupt, training calibrates the best so far.
+    """
     while os.read(0, 1):  # not through sys.stdin, whose lock a thread may not hold at the end
         pass
-    os.kill(os.getpid(), signal.SIGINT)
+    while True:
+        os.kill(os.getpid(), signal.SIGINT)
+        time.sleep(INTERRUPT_SECONDS)
 
 
 def _figures(asked: dict[str, Any], cell: dict[str, Any]) -> dict[str, Any]:

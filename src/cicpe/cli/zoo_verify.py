@@ -87,7 +87,11 @@ def _check_hashes(model: Model, folder: Path) -> None:
             raise ModelError(f"config.json lists no SHA-256 of {file}")
     if listed[WEIGHTS] != model.sha256:
         raise ModelError(f"{WEIGHTS} read and written again has another SHA-256")
-    for said in re.findall(r"\b[0-9a-f]{64}\b", read_file(folder / "card.md").decode(errors="replace")):
+    try:
+        card = read_file(folder / "card.md").decode()
+    except UnicodeDecodeError as error:
+        raise ModelError(f"card.md is not text: {error}") from None
+    for said in re.findall(r"\b[0-9a-f]{64}\b", card):
         if said not in (model.fingerprint, *listed.values()):
             raise ModelError(f"card.md names the SHA-256 {said[:12]}..., which is none of this model's")
     for certificate in read_ledger(folder / LEDGER):

@@ -90,7 +90,7 @@ def test_a_short_budget_cuts_queries_that_are_worth_nothing() -> None:
     """With time enough, or by updates, the horizon stays as it was asked for."""
     asked_for = {"settings": {"horizon": 60}, "calibration_episodes": 100}
     short, whole = make(updates=None, minutes=0.05, **asked_for), make(**asked_for)
-    assert short.description.horizon < 40
+    assert short.description.horizon < 60
     assert whole.description.horizon == short.description.training.horizon == 60
     found = evaluate_agent(short.unstopped(1.0), Hill(0.07), 1.0, episodes=200, seed=4)
     assert found.accuracy > 0.95

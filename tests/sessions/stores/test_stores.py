@@ -432,8 +432,9 @@ def test_nothing_acknowledged_is_lost_by_a_kill_on_a_server(database: str) -> No
     assert (result["kills"], result["faults"]) == (10, [])
 
 
-def test_the_kill_test_sees_what_is_lost_doubled_or_changed(tmp_path: Path) -> None:
+def test_the_kill_test_sees_what_is_lost_doubled_or_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The negative control."""
+    monkeypatch.syspath_prepend(BENCHMARK.parent)
     spec = importlib.util.spec_from_file_location("campaigns", BENCHMARK)
     assert spec is not None
     assert spec.loader is not None
