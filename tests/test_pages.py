@@ -39,7 +39,7 @@ SHELL_PAGES = [
 
 
 def is_long(block: Block, way: str) -> bool:
-    """Whether a block is left to the slow tests: one of the README never is, one of another page only as a script not."""
+    """Whether a block is left to the slow tests: those of the README are not, and others not as a script."""
     trains = str(block.page.relative_to(REPOSITORY)) in LONG and "cicpe.train(" in block.code
     return trains or (block.page != README and way != "script")
 
