@@ -14,6 +14,14 @@ SUITES = frozenset({"check_agent", "check_memory", "check_problem"})
 """Conformance suites of ``cicpe.testing`` that compute: a test that runs one of them is marked ``conformance``."""
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """Tests train for seconds: what such a model cannot serve is not what they are about, but for tests/test_api.py.
+
+    Here and not in pyproject.toml, where the warning's class would be imported before the shape checker is there.
+    """
+    config.addinivalue_line("filterwarnings", "ignore::cicpe.errors.UnservedWarning")
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Marks the tests that run a conformance suite, so that new ones are run under other arithmetic too."""
     for item in items:

@@ -77,7 +77,7 @@ class Model:
         """The same problem, refused where the shape of its tasks is not the one that the model was trained for."""
         misfit = self.misfit(problem)
         if misfit is not None:
-            raise InvalidInput("problem", self.description.problem, misfit)
+            raise InvalidInput("problem", spec_of(problem).name, misfit)
         return problem
 
     def agent(self, epsilon: float, delta: float, stop: str = "confidence", exact: int | None = None) -> BeliefAgent:
