@@ -55,7 +55,8 @@ def check_new_modules(package: str = "cicpe") -> None:
     for name in sys.modules.keys() - _looked_at:
         _looked_at.add(name)
         if name.partition(".")[0] == package:
-            own = [thing for thing in vars(sys.modules[name]).values() if getattr(thing, "__module__", None) == name]
+            things = tuple(vars(sys.modules[name]).values())  # looking at one may import others
+            own = [thing for thing in things if getattr(thing, "__module__", None) == name]
             for thing in own:
                 if is_named_tuple(thing):
                     check_named_tuple(thing)
@@ -72,7 +73,7 @@ def is_named_tuple(thing: Any) -> bool:
 def _functions(things: Iterable[Any]) -> Iterator[Callable[..., Any]]:
     """Functions, and the methods and properties of classes."""
     for thing in things:
-        inner = vars(thing).values() if isinstance(thing, type) else (thing,)
+        inner = tuple(vars(thing).values()) if isinstance(thing, type) else (thing,)  # looking may add to it
         for one in inner:
             function = getattr(one, "fget", None) or getattr(one, "func", None) or getattr(one, "__func__", one)
             if isinstance(function, FunctionType) and hasattr(function, "__wrapped__"):

@@ -126,12 +126,12 @@ class SmoothExperiment(Problem):
                 return trees.select(trees.concatenate(parts), torch.arange(n))
         raise ProblemError("hardly any function crosses the level exactly once: choose another level or fewer bumps")
 
-    def value(self, task: SmoothTask, query: Float[Tensor, "n query"]) -> Float[Tensor, " n"]:
+    def value(self, task: SmoothTask, query: Float[Tensor, "*n query"]) -> Float[Tensor, "*n"]:
         """f at the query, in the model's coordinates."""
         phase = (task.frequency * query[..., None, :]).sum(dim=-1)
         return (task.cosine * torch.cos(phase) + task.sine * torch.sin(phase)).sum(dim=-1)
 
-    def mean_in_units(self, task: SmoothTask, query: Float[Tensor, "n query"]) -> Float[Tensor, " n"]:
+    def mean_in_units(self, task: SmoothTask, query: Float[Tensor, "*n query"]) -> Float[Tensor, "*n"]:
         """f at the query, in the unit of the measurement."""
         middle, scale = _standard(self.plan)
         return middle + scale * self.value(task, query)
