@@ -244,7 +244,7 @@ def alarm_lines(rows: list[dict[str, Any]]) -> list[str]:
         "Without redundant queries an agent leaves little to check it against: it stops after about as many observations as there are "
         "unknowns, and only a redundant one can contradict the others. A change of sign cannot be seen where the prior is symmetric under "
         "it (gp-max, best-arm): there every stop says so. Redundant queries miss much where few of them meet the shift: a target outside the "
-        "prior's box and doubled noise on yes/no answers (binary search), and a drift on gp-max, where they fall near the last queries, which "
+        "prior's box (binary search, gp-max) and doubled noise (both), and a drift on gp-max, where they fall near the last queries, which "
         "have drifted alike; there, going on to the horizon shows more. Each share is of the failed episodes of 200 tasks, so that it is known "
         "to about ten points where a star is.",
     ]
