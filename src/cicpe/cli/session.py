@@ -186,9 +186,8 @@ def new(
             seed=random_seed,
             stop=stop,
             context=known,
+            verify=verify,
         )
-        if verify:
-            campaign.ask_to_verify(verify)
         _show(commands, campaign.record, campaign.session.status(), as_json)
 
 

@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any, final
 from pydantic import Field, TypeAdapter, ValidationError, model_validator
 
 from cicpe.config import Config
-from cicpe.errors import meant
+from cicpe.errors import InvalidInput, meant
 from cicpe.experiments.checks import check_parts, check_setting
 from cicpe.experiments.faults import ExperimentError, FileFault, faults_of, with_lines
 from cicpe.experiments.schema import SECTIONS, AnyModel, ExperimentGoal, ExperimentMeasurement, ExperimentSetting, Text
+from cicpe.files import read_file
 
 if TYPE_CHECKING:
     from cicpe.problems import Problem
@@ -109,10 +110,18 @@ class Experiment(Config):
 
 
 def read_experiment(given: "Experiment | Mapping[str, Any] | str") -> Experiment:
-    """An experiment as itself, as plain data, or by the name of a template or a file."""
+    """An experiment as itself, as plain data, or by the name of a template; never by that of a file.
+
+    This is what a problem is made from, and a model's folder says what that is: no folder may have a file read.
+    """
     if isinstance(given, Experiment):
         return given
-    return Experiment.read(given) if isinstance(given, str) else Experiment.from_document(given)
+    if isinstance(given, Mapping):
+        return Experiment.from_document(given)
+    if given not in template_names():
+        allowed = f"an experiment as data (Experiment.read reads a file), or one of {', '.join(template_names())}"
+        raise InvalidInput("experiment", given, allowed)
+    return Experiment.read(given)
 
 
 def template_names() -> list[str]:
@@ -127,16 +136,16 @@ def template_path(name: str) -> Path:
 
 def _text_of(path: Path) -> str:
     try:
-        data = path.read_bytes()
-    except IsADirectoryError:
-        raise ExperimentError([FileFault((), str(path), "a file, not a folder")]) from None
+        if path.is_dir():
+            raise ExperimentError([FileFault((), str(path), "a file, not a folder")])
+        data = read_file(path, LARGEST_FILE)
     except FileNotFoundError:
         near = meant(path.stem, template_names())
         raise ExperimentError([FileFault((), str(path), f"an experiment file that exists{near}")]) from None
     except (ValueError, OSError) as error:
         raise ExperimentError([FileFault((), str(path), f"a file that can be read ({error})")]) from None
     if len(data) > LARGEST_FILE:
-        raise ExperimentError([FileFault((), f"{len(data)} bytes", f"at most {LARGEST_FILE} bytes")])
+        raise ExperimentError([FileFault((), str(path), f"at most {LARGEST_FILE} bytes")])
     try:
         return data.decode("utf-8")
     except UnicodeDecodeError:

@@ -86,6 +86,19 @@ class Description(Config):
                 raise ValueError(f"observations: needs one kind for each of {self.observation_dim} entries")
         return self
 
+    @model_validator(mode="after")
+    def _units(self) -> "Description":
+        sizes = {
+            "settings": (self.units.settings, self.query_space),
+            "answers": (self.units.answers, self.answer_space),
+        }
+        for name, (scales, space) in sizes.items():
+            if scales and len(scales) != (dim := space_from_json(space).dim):
+                raise ValueError(f"units.{name}: needs one scale for each of {dim} coordinates")
+        if self.units.readout is not None and self.observation_dim != 1:
+            raise ValueError(f"units.readout: needs an observation of one number, not {self.observation_dim}")
+        return self
+
     @property
     def problem_spec(self) -> ProblemSpec:
         """The family that the model was trained on, as data."""

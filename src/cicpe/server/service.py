@@ -82,10 +82,7 @@ class CampaignService:
         reference = self.models[wish.model]
         epsilon, delta = model.promise(wish.epsilon, wish.delta)
         known = {"context": model.full_context(wish.context), "epsilon": epsilon, "delta": delta}
-        settings = wish.model_dump(exclude={"model", "verify"}) | known
-        campaign = Campaign.new(self.store, model, reference, **settings)
-        if wish.verify:
-            campaign.ask_to_verify(wish.verify)
+        campaign = Campaign.new(self.store, model, reference, **wish.model_dump(exclude={"model"}) | known)
         self._keep(campaign.record, Held(campaign.session.fork(), _setting(model, campaign.session)))
         return campaign
 

@@ -66,12 +66,18 @@ class Campaign:
         seed: int = 0,
         stop: StopName = "each",
         context: Mapping[str, float] | None = None,
+        verify: SupportsIndex = 0,
     ) -> "Campaign":
-        """A new campaign. ``reference`` is where the model will be found again: a name in the zoo, or its folder."""
+        """A new campaign. ``reference`` is where the model will be found again: a name in the zoo, or its folder.
+
+        With ``verify``, its log begins with the wish for so many redundant queries.
+        """
         given = dict(context or {})
         for reserved in {"epsilon", "delta", "seed", "stop", "verify", "self"} & set(given):
             raise InvalidInput("context", {reserved: given[reserved]}, "a context of this model")
         session = model.session(epsilon, delta, seed=seed, stop=stop, verify=0, **given)
+        if verify:
+            session.ask_to_verify(verify)
         record = store.create(
             name=name,
             model=reference,
@@ -81,6 +87,7 @@ class Campaign:
             seed=seed,
             stop=stop,
             context=given,
+            events=session.log,
         )
         return cls(store, record, session)
 
@@ -201,8 +208,8 @@ class Campaign:
             except InvalidInput as error:
                 raise InvalidInput(f"row {number}: {error.field}", error.value, error.allowed) from None
             made.append(event)
-        for event in made:
-            self.attach(event.query, event.observation, confirm=confirm)
+        self.store.append_all(self._record.id, made, expected_version=self.session.version)
+        self.session.replay(made)
         return len(made)
 
     def correct(

@@ -6,10 +6,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from cicpe.errors import InvalidInput, meant
+from cicpe.files import read_file
 from cicpe.sessions.session import Session
 from cicpe.sessions.values import Values
 
-MOST_ROWS = 10_000
+MOST_ROWS, MOST_BYTES = 10_000, 10_000_000
 NOTES = ("step", "source")
 """Columns that are written for the reader, and not read."""
 
@@ -49,20 +50,29 @@ def read_table(file: Path, session: Session) -> Iterator[tuple[list[float], Valu
         One query and one observation per row; a cell that is no number is refused by its column and line.
     """
     try:
-        text = file.read_text(encoding="utf-8-sig")
+        data = read_file(file, MOST_BYTES)
+        text = data.decode("utf-8-sig").replace("\r\n", "\n").replace("\r", "\n")
     except (OSError, UnicodeDecodeError) as error:
         raise InvalidInput("file", str(file), f"a table in UTF-8 that can be read ({error})") from None
+    if len(data) > MOST_BYTES:
+        raise InvalidInput("file", str(file), f"a table of at most {MOST_BYTES:,} bytes")
     first = text.partition("\n")[0]
     separator = max(",;\t", key=first.count)
-    rows = list(csv.DictReader(io.StringIO(text), delimiter=separator, skipinitialspace=True))
+    try:
+        rows = list(csv.DictReader(io.StringIO(text), delimiter=separator, skipinitialspace=True))
+    except csv.Error as error:
+        raise InvalidInput("file", str(file), f"a table of short cells ({error})") from None
     if len(rows) > MOST_ROWS:
         raise InvalidInput("file", str(file), f"at most {MOST_ROWS} rows, not {len(rows)}")
     settings, measured = columns(session)
     header = [name.strip() for name in first.rstrip("\r\n").split(separator)]
     for name in (*settings, *measured):
-        if name not in header:
-            raise InvalidInput("column", name, f"in the header, which is {', '.join(header)}{meant(name, header)}")
+        if header.count(name) != 1:
+            found = f"{', '.join(header)}{meant(name, header)}"
+            raise InvalidInput("column", name, f"in the header, once; the header is {found}")
     for line, row in enumerate(rows, start=2):
+        if None in row:  # a comma within a number, say: the values would be those of other columns
+            raise InvalidInput(f"line {line}", row[None], f"as many cells as the header has, {len(header)}")
         cells = {str(key).strip(): value for key, value in row.items() if key is not None}
         query = [_number(cells[name], name, line) for name in settings]
         if session.units.readout is not None:

@@ -110,6 +110,9 @@ class Store(Protocol):
         Where an event with this key is there already, nothing is added and that event is returned.
         """
 
+    def append_all(self, campaign_id: str, events: Sequence[Event], *, expected_version: int) -> list[StoredEvent]:
+        """Adds events to a log of the expected length, all of them or none, or raises Conflict."""
+
     def close(self) -> None:
         """Lets go of its connections."""
 

@@ -92,8 +92,8 @@ class SqlStore:
         try:
             with self._writing() as connection:
                 connection.execute(sa.insert(campaigns).values(record.model_dump(mode="json")))
-                for position, event in enumerate(events):
-                    _insert(connection, record.id, StoredEvent(position=position, event=event, key=None, at=_now()))
+                for stored in _numbered(events, 0):
+                    _insert(connection, record.id, stored)
         except IntegrityError:
             raise InvalidInput("name", name, "a name that no other campaign of this store has") from None
         return record
@@ -135,14 +135,8 @@ class SqlStore:
     def append(self, campaign_id: str, event: Event, *, expected_version: int, key: str | None = None) -> StoredEvent:
         check_key(key)
         stored = StoredEvent(position=expected_version, event=event, key=key, at=_now())
-        claim = (
-            sa.update(campaigns)
-            .where(campaigns.c.id == campaign_id, campaigns.c.version == expected_version)
-            .values(version=expected_version + 1)
-        )
         with self._writing() as connection:
-            # Whoever claims a version holds the campaign's row until the end: what is read below is final.
-            claimed = connection.execute(claim).rowcount == 1
+            claimed = _claimed(connection, campaign_id, expected_version, 1)
             before = None if key is None else self._keyed(connection, campaign_id, key)
             if before is not None:
                 connection.rollback()
@@ -151,6 +145,15 @@ class SqlStore:
                 raise self._conflict(connection, campaign_id, expected_version)
             _insert(connection, campaign_id, stored)
         return stored
+
+    def append_all(self, campaign_id: str, events: Sequence[Event], *, expected_version: int) -> list[StoredEvent]:
+        added = _numbered(events, expected_version)
+        with self._writing() as connection:
+            if not _claimed(connection, campaign_id, expected_version, len(added)):
+                raise self._conflict(connection, campaign_id, expected_version)
+            for stored in added:
+                _insert(connection, campaign_id, stored)
+        return added
 
     def close(self) -> None:
         self.engine.dispose()
@@ -315,6 +318,18 @@ def _readable(payload: Any) -> Any:
     if isinstance(payload, dict) and isinstance(payload.get("reason"), str):
         return payload | {"reason": shown_text(payload["reason"])}
     return payload
+
+
+def _claimed(connection: Connection, campaign_id: str, version: int, count: int) -> bool:
+    """Whether the next entries of a log are ours: then its campaign's row is held until the end of the transaction."""
+    mine = sa.update(campaigns).where(campaigns.c.id == campaign_id, campaigns.c.version == version)
+    return connection.execute(mine.values(version=version + count)).rowcount == 1
+
+
+def _numbered(events: Sequence[Event], first: int) -> list[StoredEvent]:
+    """Events without keys, as the entries of a log from a position on."""
+    now = _now()
+    return [StoredEvent(position=first + i, event=event, key=None, at=now) for i, event in enumerate(events)]
 
 
 def _insert(connection: Connection, campaign_id: str, stored: StoredEvent) -> None:
