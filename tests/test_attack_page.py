@@ -40,3 +40,13 @@ def test_every_attack_has_a_row(pages: ModuleType) -> None:
     attacks = importlib.import_module("attack").ATTACKS
     assert {row.name for row in pages.ROWS} - set(attacks) == {"soak-sqlite", "soak-postgres"}
     assert set(attacks) <= {row.name for row in pages.ROWS}
+
+
+def test_only_the_full_size_is_kept(pages: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    attack = importlib.import_module("attack")
+    monkeypatch.setattr(attack, "ATTACKS", {"names": lambda folder: ({"made": []}, [])})
+    monkeypatch.setattr(attack, "write_page", lambda: None)
+    for size, kept in (("0.1", False), ("1", True)):
+        monkeypatch.setattr(sys, "argv", ["attack.py", "--size", size])
+        assert attack.main() == 0
+        assert (tmp_path / "attack" / "names.json").exists() == kept

@@ -25,8 +25,8 @@ LARGEST = 1e30
 """Of any number of a scale: whatever is made of two of them is finite."""
 FINEST = 1e-12
 """Of the width of a range and of a step, as shares of the larger end and of the width."""
-STEEPEST = 700.0
-"""Of an exponent: what is larger has no exponential."""
+STEEPEST = 300.0
+"""Of an exponent: what is made of its exponential is finite."""
 COLUMN = re.compile(r"[\w(].*")
 """How the name of a column begins: what else may, such as =, a spreadsheet would take for a program."""
 Bounded = Annotated[float, Field(ge=-LARGEST, le=LARGEST)]
