@@ -405,11 +405,25 @@ def resumed(folder: Path) -> tuple[Figures, list[str]]:
         child.communicate()
         killed += child.returncode < 0
     subprocess.run([*command, str(folder / "killed")], check=True, capture_output=True, timeout=900)
-    names = ("weights.safetensors", "calibration.json", "checkpoint.safetensors")
-    wrong = [
-        name for name in names if (folder / "whole" / name).read_bytes() != (folder / "killed" / name).read_bytes()
-    ]
-    return {"kills": killed}, [f"{name} is another" for name in wrong]
+    whole, again = (_run_files(folder / name) for name in ("whole", "killed"))
+    return {"kills": killed}, [f"{name} is another" for name in whole if whole[name] != again[name]]
+
+
+def _run_files(run: Path) -> dict[str, Any]:
+    """All that a run leaves, to the bit; of the time that it took, its checkpoint and its config may tell otherwise."""
+    import cicpe
+
+    data = (run / "checkpoint.safetensors").read_bytes()
+    size = int.from_bytes(data[:8], "little")
+    header = json.loads(data[8 : 8 + size])
+    about = header.pop("__metadata__")
+    progress = {name: value for name, value in json.loads(about["progress"]).items() if name != "seconds"}
+    return {
+        "weights.safetensors": (run / "weights.safetensors").read_bytes(),
+        "calibration.json": (run / "calibration.json").read_bytes(),
+        "the model": cicpe.load(run).fingerprint,
+        "the checkpoint": (data[8 + size :], header, progress, about["identity"], about["losses"]),
+    }
 
 
 def certificates(folder: Path) -> tuple[Figures, list[str]]:

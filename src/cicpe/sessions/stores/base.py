@@ -111,7 +111,16 @@ class Store(Protocol):
         """
 
     def append_all(self, campaign_id: str, events: Sequence[Event], *, expected_version: int) -> list[StoredEvent]:
-        """Adds events to a log of the expected length, all of them or none, or raises Conflict."""
+        """Adds events to a log of the expected length, all of them or none, or raises Conflict.
+
+        Args:
+            campaign_id: The whole id.
+            events: What happened, in its order.
+            expected_version: How long the log is taken to be.
+
+        Returns:
+            The events as they were recorded.
+        """
 
     def close(self) -> None:
         """Lets go of its connections."""
