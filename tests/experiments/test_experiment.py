@@ -171,7 +171,9 @@ def test_syntax_errors_name_their_line() -> None:
     assert fault.startswith("line 2: the file must be TOML: ")
 
 
-@pytest.mark.parametrize("content", [b"\xff\xfe", b"x" * 200_000], ids=["not UTF-8", "large"])
+@pytest.mark.parametrize(
+    "content", [b"\xff\xfe", b"x" * 200_000, b"a." * 45_000 + b"a = 1"], ids=["not UTF-8", "large", "names in names"]
+)
 def test_unreadable_files_are_refused(tmp_path: Path, content: bytes) -> None:
     file = tmp_path / "bad.toml"
     file.write_bytes(content)

@@ -299,9 +299,9 @@ def correct(
     _change(
         place,
         campaign,
-        None,
+        EarlierStep(step),
         as_json,
-        lambda one, _: one.correct(step, _observation(one, values), confirm=yes, key=key),
+        lambda one, which: one.correct(step, _observation(one, values), confirm=yes, key=key, **which),
     )
 
 
@@ -499,6 +499,17 @@ class OpenQuery(NamedTuple):
         return {name: value for name, value in named.items() if value is not None}
 
 
+class EarlierStep(NamedTuple):
+    """A step of the history that a change is about."""
+
+    step: int
+
+    def checked(self, seen: "Status | None", campaign: "Campaign") -> dict[str, Any]:
+        """Where the step was measured, as the user has seen it: the same number may be another measurement by now."""
+        known = seen is not None and 0 < self.step <= len(seen.history)
+        return {"query": seen.history[self.step - 1].query} if known and seen is not None else {}
+
+
 def _nothing_seen(campaign: "Campaign") -> InvalidInput:
     now, name = campaign.session.status(), campaign.record.name
     if now.query is None:
@@ -511,7 +522,7 @@ def _nothing_seen(campaign: "Campaign") -> InvalidInput:
 def _change(
     place: str | None,
     name: str | None,
-    about: OpenQuery | None,
+    about: "OpenQuery | EarlierStep | None",
     as_json: bool,
     change: "Callable[[Campaign, dict[str, Any]], None]",
 ) -> None:

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 LARGEST_FILE = 100_000
 """Bytes."""
+MOST_DOTS = 2000
+"""In a line; a list of as many decimals as a setting may have has half of that."""
 KIND_OF_MODEL = {"smooth": "smooth", "threshold": "parametric", "formula": "parametric"}
 """Kind of model -> the registered family that its problem belongs to."""
 TEMPLATES = Path(__file__).parent / "templates"
@@ -65,6 +67,9 @@ class Experiment(Config):
     @classmethod
     def from_toml(cls, text: str) -> "Experiment":
         """Reads the text of an experiment file; faults carry their lines."""
+        for number, line in enumerate(text.splitlines(), start=1):
+            if line.count(".") > MOST_DOTS:  # names within names: reading them takes the square of their number
+                raise ExperimentError([FileFault((), line[:20], f"of at most {MOST_DOTS} dots in a line", number)])
         try:
             return cls.from_document(tomllib.loads(text))
         except tomllib.TOMLDecodeError as error:

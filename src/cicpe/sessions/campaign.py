@@ -1,6 +1,6 @@
 """A campaign: a session that is kept in a store, and its model, which must stay the same."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, SupportsIndex, final, runtime_checkable
 
 from cicpe.display import as_table, in_a_line
@@ -220,12 +220,22 @@ class Campaign:
         confirm: bool = False,
         key: str | None = None,
         expected_version: int | None = None,
+        query: Sequence[float] | None = None,
     ) -> None:
-        """See ``Session.correct``."""
-        given = {"step": step, "observation": observation}
-        self._take(
-            lambda: self.session.corrected(step, observation, confirm), "corrected", given, key, expected_version
-        )
+        """See ``Session.correct``. ``query`` is where the step was measured, as its corrector has seen it."""
+
+        def make() -> Event:
+            event = self.session.corrected(step, observation, confirm)
+            now = self.session.history[event.step - 1].query
+            if query is not None and tuple(query) != now:
+                where = self.session.units.query_words(now)
+                raise SessionError(
+                    f"step {event.step} of campaign {self._record.name} is another measurement by now, at {where}; "
+                    "nothing was recorded. Look at the history again (cicpe session status) before going on"
+                )
+            return event
+
+        self._take(make, "corrected", {"step": step, "observation": observation}, key, expected_version)
 
     def skip(
         self,
