@@ -606,6 +606,20 @@ def test_a_table_is_attached_whole_or_not_at_all(store: Store, monkeypatch: pyte
     assert reopen(store).session.version == 6
 
 
+def test_a_table_with_a_key_is_attached_once(store: Store) -> None:
+    campaign, rows = begin(store), [([0.1 * i, 0.2], [1.0, -1.0]) for i in range(3)]
+    late = reopen(store)
+    for one in (campaign, campaign, late, reopen(store)):
+        assert one.attach_all(rows, key="last year") == 3
+        assert one.session.version == 3
+    with pytest.raises(InvalidInput, match="a new key"):
+        campaign.attach_all([([0.7, 0.7], [1.0, 1.0])], key="last year")
+    with pytest.raises(Conflict):
+        campaign.attach_all(rows, expected_version=1)
+    assert campaign.attach_all([]) == 0
+    assert reopen(store).session.version == 3
+
+
 def test_a_fork_has_the_same_past_and_another_future(store: Store) -> None:
     one = begin(store)
     one.tell([1.0, 1.0])

@@ -387,7 +387,7 @@ def attach(
     if value is None:
         if not query.endswith(".csv"):
             raise InvalidInput("value", None, "given: attach QUERY VALUE, or attach FILE.csv")
-        _change(place, campaign, None, as_json, lambda one, _: _attach_table(one, Path(query), yes))
+        _change(place, campaign, None, as_json, lambda one, _: _attach_table(one, Path(query), yes, key))
         return
     _change(place, campaign, None, as_json, lambda one, _: _attach_one(one, query, value, yes, key))
 
@@ -619,10 +619,10 @@ def _attach_one(campaign: "Campaign", query: str, value: str, confirm: bool, key
     campaign.attach(where, _observation(campaign, [value]), confirm=confirm, key=key)
 
 
-def _attach_table(campaign: "Campaign", file: Path, confirm: bool) -> None:
+def _attach_table(campaign: "Campaign", file: Path, confirm: bool, key: str | None) -> None:
     from cicpe.sessions.tables import read_table
 
-    count = campaign.attach_all(read_table(file, campaign.session), confirm=confirm)
+    count = campaign.attach_all(read_table(file, campaign.session), confirm=confirm, key=key)
     note(f"{campaign.record.name}: attached {count} measurements of {file}")
 
 

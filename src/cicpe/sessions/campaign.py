@@ -189,17 +189,30 @@ class Campaign:
         self._take(make, "attached", given, key, expected_version)
 
     def attach_all(
-        self, rows: Iterable[tuple[Values | Mapping[str, float], Observed]], *, confirm: bool = False
+        self,
+        rows: Iterable[tuple[Values | Mapping[str, float], Observed]],
+        *,
+        confirm: bool = False,
+        key: str | None = None,
+        expected_version: int | None = None,
     ) -> int:
         """Takes measurements made before, all of them or, where one cannot be taken, none.
 
         Args:
             rows: Queries and observations, in the order in which they were made.
             confirm: Take those too that are not plausible.
+            key: A name for all of them together: sent again with the same one, they are taken only once.
+            expected_version: The version that whoever attaches them has seen.
 
         Returns:
             How many there were.
         """
+        rows = list(rows)
+        first = dict(zip(("query", "observation"), rows[0], strict=True)) if rows else {}
+        check_key(key)
+        if not rows or (key is not None and self._made_before("attached", first, key)):
+            return len(rows)
+        self._check_version(expected_version)
         trial, made = self.session.fork(), []
         for number, (query, observation) in enumerate(rows, start=1):
             try:
@@ -208,8 +221,8 @@ class Campaign:
             except InvalidInput as error:
                 raise InvalidInput(f"row {number}: {error.field}", error.value, error.allowed) from None
             made.append(event)
-        self.store.append_all(self._record.id, made, expected_version=self.session.version)
-        self.session.replay(made)
+        self.store.append_all(self._record.id, made, expected_version=self.session.version, key=key)
+        self.refresh()  # the same key may have been faster
         return len(made)
 
     def correct(
@@ -324,11 +337,7 @@ class Campaign:
         self, make: Callable[[], Event], kind: str, given: Mapping[str, Any], key: str | None, expected: int | None
     ) -> None:
         session = self.session
-        if expected is not None and expected != session.version:
-            self.refresh()
-            if expected != session.version:
-                since = self.store.events(self._record.id, since=max(expected, 0))
-                raise Conflict(self._record.name, expected, since, session.version)
+        self._check_version(expected)
         event = make()
         seen = session.version
 
@@ -342,6 +351,14 @@ class Campaign:
         except _Repeated:
             assert key is not None
             self._made_before(kind, given, key)
+
+    def _check_version(self, expected: int | None) -> None:
+        """Refuses a change by someone who has seen another version."""
+        if expected is not None and expected != self.session.version:
+            self.refresh()
+            if expected != self.session.version:
+                since = self.store.events(self._record.id, since=max(expected, 0))
+                raise Conflict(self._record.name, expected, since, self.session.version)
 
     def _made_before(self, kind: str, given: Mapping[str, Any], key: str) -> bool:
         """Whether a change with this key is in the log; refused where it was another change."""

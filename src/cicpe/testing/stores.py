@@ -125,6 +125,11 @@ def _check_several(store: Store, other: Store, campaign: CampaignRecord) -> None
         other.append_all(campaign.id, broken, expected_version=len(EVERY_KIND))
     _require(store.events(campaign.id) == found, "append_all", "what was refused has left a trace")
     _refused("unknown campaign", InvalidInput, partial(store.append_all, "0" * 32, EVERY_KIND, expected_version=0))
+    again = _new(store, "several-again")
+    for version in (0, 0, len(EVERY_KIND), 7):
+        kept = other.append_all(again.id, EVERY_KIND, expected_version=version, key="k")
+        _require([one.event for one in kept] == list(EVERY_KIND), "append_all", f"sent with its key it became {kept}")
+    _require(len(store.events(again.id)) == len(EVERY_KIND), "append_all", "sent again with its key it was made again")
 
 
 def _check_isolation(store: Store, first: CampaignRecord) -> None:

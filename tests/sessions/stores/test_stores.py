@@ -70,7 +70,9 @@ class TakesAnyVersion(Wrapped):
 
 
 class AppendsOneByOne(Wrapped):
-    def append_all(self, campaign_id: str, events: Sequence[Event], *, expected_version: int) -> list[StoredEvent]:
+    def append_all(
+        self, campaign_id: str, events: Sequence[Event], *, expected_version: int, key: str | None = None
+    ) -> list[StoredEvent]:
         numbered = enumerate(events, start=expected_version)
         return [self.inner.append(campaign_id, event, expected_version=version) for version, event in numbered]
 

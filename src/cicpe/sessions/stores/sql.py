@@ -133,27 +133,24 @@ class SqlStore:
             return self._keyed(connection, campaign_id, key)
 
     def append(self, campaign_id: str, event: Event, *, expected_version: int, key: str | None = None) -> StoredEvent:
+        return self.append_all(campaign_id, [event], expected_version=expected_version, key=key)[0]
+
+    def append_all(
+        self, campaign_id: str, events: Sequence[Event], *, expected_version: int, key: str | None = None
+    ) -> list[StoredEvent]:
         check_key(key)
-        stored = StoredEvent(position=expected_version, event=event, key=key, at=_now())
+        added = _numbered(events, expected_version, key)
         with self._writing() as connection:
-            claimed = _claimed(connection, campaign_id, expected_version, 1)
+            claimed = _claimed(connection, campaign_id, expected_version, len(added))
             before = None if key is None else self._keyed(connection, campaign_id, key)
             if before is not None:
                 connection.rollback()
-                return before
-            if not claimed:
+            elif not claimed:
                 raise self._conflict(connection, campaign_id, expected_version)
-            _insert(connection, campaign_id, stored)
-        return stored
-
-    def append_all(self, campaign_id: str, events: Sequence[Event], *, expected_version: int) -> list[StoredEvent]:
-        added = _numbered(events, expected_version)
-        with self._writing() as connection:
-            if not _claimed(connection, campaign_id, expected_version, len(added)):
-                raise self._conflict(connection, campaign_id, expected_version)
-            for stored in added:
-                _insert(connection, campaign_id, stored)
-        return added
+            else:
+                for stored in added:
+                    _insert(connection, campaign_id, stored)
+        return added if before is None else self.events(campaign_id, before.position)[: len(added)]
 
     def close(self) -> None:
         self.engine.dispose()
@@ -326,10 +323,10 @@ def _claimed(connection: Connection, campaign_id: str, version: int, count: int)
     return connection.execute(mine.values(version=version + count)).rowcount == 1
 
 
-def _numbered(events: Sequence[Event], first: int) -> list[StoredEvent]:
-    """Events without keys, as the entries of a log from a position on."""
-    now = _now()
-    return [StoredEvent(position=first + i, event=event, key=None, at=now) for i, event in enumerate(events)]
+def _numbered(events: Sequence[Event], first: int, key: str | None = None) -> list[StoredEvent]:
+    """Events as the entries of a log from a position on; the first one has the key."""
+    now, keys = _now(), (key, *[None] * len(events))
+    return [StoredEvent(position=first + i, event=event, key=keys[i], at=now) for i, event in enumerate(events)]
 
 
 def _insert(connection: Connection, campaign_id: str, stored: StoredEvent) -> None:
