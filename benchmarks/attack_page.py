@@ -106,10 +106,13 @@ def page() -> str:
 
 
 def _latency(figures: dict[str, Any]) -> str:
+    least, most = min(figures["loads"]), max(figures["loads"])
     lines = [
         f"\n## Twenty clients\n\nMilliseconds of one ask and one tell over HTTP, {figures['clients']} clients at once, each at "
         f"its own campaign; before ({figures['before']}) and after ({figures['after']}), in turns, {figures['rounds']} "
-        "rounds. The ratio is after divided by before in the same round: median, and smallest to largest.\n",
+        "rounds (`benchmarks/latency_against.py`). The ratio is after divided by before in the same round: median, and "
+        f"smallest to largest. The load of the machine was {least:.0f} to {most:.0f} meanwhile, so the milliseconds are "
+        "those of a busy machine; the ratios are of versions that met the same.\n",
         "| store | | before | after | ratio |\n|---|---|---|---|---|",
     ]
     for store, by_name in figures["stores"].items():

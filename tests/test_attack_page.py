@@ -36,6 +36,16 @@ def test_figures_are_those_of_the_files(pages: ModuleType, tmp_path: Path) -> No
     assert "7 kills, 1,234 steps acknowledged | **broken**: 1 faults" in page
 
 
+def test_latencies_are_printed_with_the_load(pages: ModuleType, tmp_path: Path) -> None:
+    cell = {"before": 80.2, "after": 61.6, "ratio": 0.77, "ratio_range": [0.7, 0.81], "ratios": []}
+    figures = {"clients": 20, "rounds": 5, "before": "abc", "after": "def", "loads": [1.2, 3.4], "faults": []}
+    (tmp_path / "attack").mkdir()
+    (tmp_path / "attack" / "latency.json").write_text(json.dumps(figures | {"stores": {"sqlite": {"p99": cell}}}))
+    page = pages.page()
+    assert "| sqlite | p99 | 80 | 62 | 0.77 (0.70 to 0.81) |" in page
+    assert "load of the machine was 1 to 3" in page
+
+
 def test_every_attack_has_a_row(pages: ModuleType) -> None:
     attacks = importlib.import_module("attack").ATTACKS
     assert {row.name for row in pages.ROWS} - set(attacks) == {"soak-sqlite", "soak-postgres"}
