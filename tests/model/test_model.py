@@ -423,6 +423,10 @@ def test_another_format_is_refused(folder: Path) -> None:
         (put("recipe", value="\x1b]0;a title\x07"), "control characters"),
         (put("problem_options", value={"\x1b[2J": 1}), "control characters"),
         (put("files", value=["weights.safetensors"]), "files"),
+        (put("units", value={"settings": [{"name": "time", "low": 1, "high": 1}]}), "high must be another number"),
+        (put("units", value={"settings": [{"name": "=1+1", "low": 0, "high": 1}]}), "names must begin with"),
+        (put("units", value={"settings": [{"name": "time", "low": 0, "high": 1}] * 2}), "one scale for each of 1"),
+        (put("units", value={"answers": [{"name": "time", "low": 0, "high": 1}] * 3}), "one scale for each of 1"),
         (take("training"), "training"),
         (take("problem"), "problem"),
         (take("horizon"), "horizon"),
@@ -451,6 +455,16 @@ def test_a_problem_that_is_not_of_the_models_shape_is_refused_before_it_is_playe
         cicpe.evaluate(model, epsilon=1.2, delta=0.4, episodes=5)
     edit(folder / "config.json", put("problem_options", "dim", value=2**63))
     with pytest.raises(ProblemError, match="cannot be made"):
+        cicpe.evaluate(Model.load(folder), epsilon=1.2, delta=0.4, episodes=5)
+
+
+def test_a_folder_has_no_file_read_that_it_names(folder: Path, tmp_path: Path) -> None:
+    """A pipe would be waited for without an end, and what is wrong in a file would be shown."""
+    os.mkfifo(tmp_path / "pipe.toml")
+    edit(folder / "config.json", put("problem", value="smooth"))
+    edit(folder / "config.json", put("problem_options", value={"experiment": str(tmp_path / "pipe.toml")}))
+    (folder / "weights.safetensors").write_bytes(save_tensors(unlisted(folder)))
+    with pytest.raises(InvalidInput, match="experiment must be an experiment as data"):
         cicpe.evaluate(Model.load(folder), epsilon=1.2, delta=0.4, episodes=5)
 
 
