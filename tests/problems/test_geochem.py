@@ -514,6 +514,7 @@ def test_groups_and_regions() -> None:
         ({"regions": "some"}, "regions"),
         ({"regions": ("Q01", "Atlantis")}, "Atlantis"),
         ({"regions": ()}, "regions"),
+        ({"fields": -1}, "fields must be the name"),
         ({"fields": "../copper"}, "name must be letters"),
         ({"fields": "/etc/passwd@0123456789ab"}, "name must be letters"),
         ({"split": 5}, "split"),

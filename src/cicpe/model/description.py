@@ -37,7 +37,7 @@ class Description(Config):
     """What coordinates mean to whoever measures, where the problem says it."""
     query_space: dict[str, Any]
     answer_space: dict[str, Any]
-    observation_dim: int = Field(ge=1)
+    observation_dim: int = Field(ge=1, le=10**4)
     observations: tuple[dict[str, Any], ...] | None = None
     """What each entry of an observation can be, by ``cicpe.problems.observations``; older models do not say."""
     context_names: tuple[str, ...]
