@@ -483,6 +483,7 @@ def test_a_file_outside_the_model_is_refused(folder: Path) -> None:
     ("change", "message"),
     [
         (put("epsilons", value=[]), "epsilons"),
+        (put("episodes", value=10**59), "episodes"),
         (put("epsilons", value=[0.1]), "table"),
         (put("epsilons", 0, value="small"), "epsilons.0"),
         (put("deltas", value=[0.1, 0.2]), "table"),
