@@ -99,10 +99,18 @@ def page() -> str:
             rows.append(f"| {row.what} | {row.wanted} | not run at this size | | | |")
             continue
         result = "held" if not figures["faults"] else f"**broken**: {len(figures['faults'])} faults"
-        said = row.figures(figures).replace("|", "/")
+        said = _said(row, figures).replace("|", "/")
         rows.append(f"| {row.what} | {row.wanted} | {said} | {result} | {figures['commit']} | {figures['load']:.0f} |")
     latency = kept("attack/latency")
     return HEAD + "\n".join(rows) + "\n" + ("" if latency is None else _latency(latency))
+
+
+def _said(row: Row, figures: dict[str, Any]) -> str:
+    """What was done, in words; of a script that has not come to its end, that."""
+    try:
+        return row.figures(figures)
+    except KeyError:
+        return "not to its end"
 
 
 def _latency(figures: dict[str, Any]) -> str:
