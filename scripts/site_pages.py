@@ -65,8 +65,6 @@ def on_page_markdown(markdown: str, *, page: Page, config: MkDocsConfig, files: 
 def generated_pages() -> dict[str, str]:
     """Every page that is made from something else, by its name."""
     pages = {"commands.md": command_page(), "gallery.md": gallery_page(), "changelog.md": changelog_page()}
-    if unlisted := unlisted_exports():
-        pages["api/more.md"] = "\n\n".join(["# More", *(f"::: cicpe.{name}" for name in unlisted)]) + "\n"
     pages |= {f"{folder}/index.md": index_page(folder, *words) for folder, words in INDEXES.items()}
     return pages
 
@@ -120,13 +118,6 @@ def opening(text: str) -> tuple[str, str]:
     heading, _, rest = text.removeprefix("# ").partition("\n")
     paragraph = " ".join(rest.strip().partition("\n\n")[0].split())
     return heading, re.split(r"(?<=[.:?])\s", paragraph)[0]
-
-
-def unlisted_exports() -> list[str]:
-    """Names that the package exports and that no page of the reference asks for yet."""
-    listed = "".join(page.read_text(encoding="utf-8") for page in (ROOT / "docs" / "api").glob("*.md"))
-    names = importlib.import_module("cicpe").__all__
-    return [name for name in names if not name.startswith("_") and f"::: cicpe.{name}\n" not in listed]
 
 
 def changelog_page() -> str:
