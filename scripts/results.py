@@ -110,8 +110,8 @@ def shown(family: str, dim: int) -> str:
     return "the likelihood" if config["training"].get("likelihood") == "exact" else "simulations"
 
 
-def readme() -> None:
-    """One line a family and dimension: the range of its cells' ratios, from the pages' own figures."""
+def readme_table() -> str:
+    """One line per family and dimension: the range of its cells' ratios, from the pages' own figures."""
     lines = [
         "| family | d | it was shown | cells | accuracy | queries, ratio to the paper's best | ratio to exact Bayes | minutes to train |",
         "|---|---|---|---|---|---|---|---|",
@@ -126,12 +126,17 @@ def readme() -> None:
             lines.append(
                 f"| [{some[0]['problem']}](docs/results/{some[0]['problem']}.md) | {dim} | {shown(family, dim)} | {len(some)} | "
                 f"{min(accuracy):.3f} to {max(accuracy):.3f} | {min(paper):.2f} to {max(paper):.2f} | "
-                f"{f'{min(exact):.2f} to {max(exact):.2f}' if exact else '?'} | {some[0]['minutes']:.1f} |"
+                f"{f'{min(exact):.2f} to {max(exact):.2f}' if exact else 'not measured'} | {some[0]['minutes']:.1f} |"
             )
+    return "\n".join(lines)
+
+
+def readme() -> None:
+    """Writes the table into the README, between its two marks."""
     path = ROOT / "README.md"
     before, _, rest = path.read_text().partition("<!-- results -->")
     _, _, after = rest.partition("<!-- /results -->")
-    path.write_text(f"{before}<!-- results -->\n" + "\n".join(lines) + f"\n<!-- /results -->{after}")
+    path.write_text(f"{before}<!-- results -->\n{readme_table()}\n<!-- /results -->{after}")
 
 
 def measure(problem: str, dims: list[int]) -> list[dict[str, Any]]:
