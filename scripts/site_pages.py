@@ -221,23 +221,24 @@ def gallery_page() -> str:
     lines = [
         "# Gallery",
         "",
-        "Kinds of experiment that are ready to use, and the models that ship with the library. Each name can be given wherever",
-        "a MODEL is asked for: `cicpe session new gp-max-1d --epsilon 0.2 --delta 0.1`.",
+        "Kinds of experiment to begin with, each a file that is complete as it is, and [the models](#models) that ship with the",
+        "library. Copy the file of a kind, change names, units and ranges to your own, and train. The figures are what",
+        "`cicpe check NAME --png FILE` draws: eight experiments of the kind that might happen, with a dozen measurements each.",
         "",
     ]
-    return "\n".join(lines + template_lines() + zoo_lines())
+    return "\n".join(lines + template_lines() + MODELS + zoo_lines())
 
 
 def template_lines() -> list[str]:
-    """A card for every template of an experiment file, with its text."""
+    """A card for every template of an experiment file: what it says in words, eight draws, and its text."""
+    from cicpe.experiments import Experiment
+    from cicpe.experiments.words import in_words
+
     lines = []
     for name, text in templates().items():
-        title = re.search(r'^title *= *"(.*)"', text, re.MULTILINE)
-        figure = ROOT / "docs" / "images" / f"kind-{name}.png"
-        page = ROOT / "docs" / "kinds" / f"{name}.md"
-        lines += [f"## {name}", "", f"{title[1]}." if title else "", ""]
-        lines += [f"![{name}](images/{figure.name})", ""] if figure.exists() else []
-        lines += [f"[More about it](kinds/{name}.md)", ""] if page.exists() else []
+        plan = Experiment.from_toml(text)
+        lines += [f"## {name}", "", f"**{plan.title}.** {plain(' '.join(in_words(plan)))}", ""]
+        lines += [f"![Eight experiments of the kind {name}](images/kind-{name}.png)", ""]
         lines += ["```text", f"cicpe new --template {name} --out {name}.toml", "```", ""]
         lines += [
             f'??? note "{name}.toml"',
@@ -255,6 +256,12 @@ def templates() -> dict[str, str]:
     return {file.stem: file.read_text(encoding="utf-8") for file in sorted((ROOT / "src").rglob("templates/*.toml"))}
 
 
+MODELS = [
+    "## Models { #models }",
+    "",
+    "Each name can be given wherever a MODEL is asked for, as in `cicpe session new gp-max-1d --epsilon 0.2 --delta 0.1`.",
+    "",
+]
 FAMILY_FIGURES = {
     "binary-search": (
         "trajectory",
@@ -281,7 +288,7 @@ def zoo_lines() -> list[str]:
     lines = []
     for family, rows in families.items():
         figure, sentence = FAMILY_FIGURES.get(family, (f"kind-{family}", ""))
-        lines += [f"## {family} {{ #zoo-{family} }}", "", sentence, ""]
+        lines += [f"### {family} {{ #zoo-{family} }}", "", sentence, ""]
         if (ROOT / "docs" / "images" / f"{figure}.png").exists():
             lines += [
                 f"![{family}](images/{figure}.png)",

@@ -27,6 +27,9 @@ MADE = re.compile(r"python ((?:scripts|benchmarks)/\w+(?:\.py)?)|`(make [a-z-]+)
 """A command that measures something."""
 
 
+COMMANDS: Any = typer.main.get_command(app)
+
+
 def script(name: str) -> ModuleType:
     spec = importlib.util.spec_from_file_location(f"script_{name}", REPOSITORY / "scripts" / f"{name}.py")
     assert spec is not None
@@ -48,7 +51,7 @@ def command_faults(code: str) -> Iterator[str]:
     words = code.split("#")[0].split()
     if not words or words[0] != "cicpe" or "|" in words[1:3]:
         return
-    command: Any = typer.main.get_command(app)
+    command = COMMANDS
     known = {"-h", "--help"} | {option for param in command.params for option in param.opts}
     for word in words[1:]:
         inner = getattr(command, "commands", None)
@@ -61,7 +64,7 @@ def command_faults(code: str) -> Iterator[str]:
             return
         command = inner[word]
     known |= {option for param in command.params for option in (*param.opts, *param.secondary_opts)}
-    if isinstance(command, type(typer.main.get_command(app))) and len(words) > 1 and words[1].islower():
+    if hasattr(command, "commands") and len(words) > 1 and words[1].islower():
         return  # a group as such: its commands have options of their own
     for word in words[1:]:
         option = word.strip("[]").partition("=")[0]
