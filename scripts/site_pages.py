@@ -164,14 +164,14 @@ def command_lines(words: tuple[str, ...], command: Any) -> list[str]:
     text, _, examples = rest.partition("Examples:")
     arguments = [option for option in command.params if option.param_type_name == "argument"]
     options = [option for option in command.params if option.param_type_name == "option" and not option.hidden]
-    called = " ".join(["cicpe", *words, *map(argument_name, arguments), *(["[OPTIONS]"] if options else [])])
+    called = " ".join(["cicpe", *words, *(["[OPTIONS]"] if options else []), *map(argument_name, arguments)])
     lines = [f"## cicpe {' '.join(words)}", "", title, ""]
     lines += [unwrapped(text), ""] if text.strip() else []
     lines += ["```text", called, "```", ""]
     if examples.strip():
         lines += ["```text", *(line.strip() for line in examples.strip().splitlines()), "```", ""]
     if arguments or options:
-        lines += ["| | default | |", "|---|---|---|"]
+        lines += ["| argument or option | default | what it is |", "|---|---|---|"]
         lines += [f"| `{argument_name(one)}` | | {cell(one.help)} |" for one in arguments]
         lines += [f"| `{flags(one)}` | {default_of(one)} | {cell(one.help)} |" for one in options]
         lines.append("")
@@ -193,7 +193,7 @@ def argument_name(argument: Any) -> str:
     """An argument as it is typed."""
     name = argument.metavar or argument.name.upper()
     name = name if argument.required else f"[{name}]"
-    return f"{name} ..." if argument.nargs == -1 else name
+    return f"{name} ..." if argument.nargs == -1 and not name.endswith("...") else name
 
 
 def flags(option: Any) -> str:
