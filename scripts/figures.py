@@ -224,7 +224,7 @@ def robustness_figure(name: str) -> Drawn:
     result = robustness(agent, problem, epsilon, DELTA, EPISODES // 2, SEED)
     title = f"{name}: epsilon {epsilon:g}, noise {noise:g}, delta {DELTA:g}; shifted: {result.shifted}"
     figure = plot_robustness(*robustness_panels(result), title=title)
-    caption = f"The frozen agent under Beta priors, n = {EPISODES // 2:,} tasks a cell, seed {SEED}; the training prior is boxed."
+    caption = f"The frozen agent under Beta priors, n = {EPISODES // 2:,} tasks per cell, seed {SEED}; the training prior is boxed."
     return Drawn(figure, caption)
 
 

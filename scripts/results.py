@@ -49,7 +49,7 @@ MINUTES = {
 HELD_OUT = {"ackley": 1200}
 """Episodes for the thresholds where an episode is costly: particles, which need no training."""
 EPISODES = 4000
-"""Fresh tasks a cell."""
+"""Fresh tasks per cell."""
 SEED = 20_000
 CALIBRATION_SEED = 1_000_003
 STOPS = ("confidence", "bellman")
@@ -175,10 +175,10 @@ def page(problem: str, rows: list[dict[str, Any]]) -> str:
     lines = [
         f"# {problem}: every cell",
         "",
-        f"Written by `python scripts/results.py page {problem}` on {time.strftime('%Y-%m-%d')}: {tasks(rows)} fresh tasks a "
-        f"cell (seed {SEED}), delta 0.1, one model a dimension for all its cells. Accuracy with its 95 % interval "
+        f"Written by `python scripts/results.py page {problem}` on {time.strftime('%Y-%m-%d')}: {tasks(rows)} fresh tasks per "
+        f"cell (seed {SEED}), delta 0.1, one model per dimension for all its cells. Accuracy with its 95 % interval "
         "(Clopper-Pearson); queries are means with 95 % intervals. *Paper*: its best C-ICPE variant, one GPU run of 12 "
-        "hours a cell. *Exact Bayes*: an agent that knows the likelihood (figures from small samples, +-10 %). A ratio below 1 is "
+        "hours per cell. *Exact Bayes*: an agent that knows the likelihood (figures from small samples, +-10 %). A ratio below 1 is "
         "fewer queries than theirs.",
         "",
         "| d | epsilon | noise | accuracy | queries | paper | ratio to paper | exact Bayes | ratio | goal | goal met |",
@@ -224,7 +224,7 @@ def other_rule(rows: list[dict[str, Any]]) -> list[str]:
 
 
 def tasks(rows: list[dict[str, Any]]) -> str:
-    """How many tasks a cell was measured on, by dimension where that differs."""
+    """On how many tasks a cell was measured, by dimension where that differs."""
     by_dim = {row["dim"]: row["confidence"]["episodes"] for row in rows if "episodes" in row["confidence"]}
     if len(set(by_dim.values())) == 1:
         return f"{next(iter(by_dim.values())):,}"

@@ -158,7 +158,7 @@ def _report(asked: dict[str, Any], result: "Comparison") -> None:
         print(f"queries of an exact agent in benchmarks/targets.json: {result.reference_queries:g}")
     table = plain_table()
     table.add_column("method")
-    for heading in ("tasks", "accuracy", "95 %", "queries", "95 %", "ms a query", "paper: accuracy", "queries"):
+    for heading in ("tasks", "accuracy", "95 %", "queries", "95 %", "ms per query", "paper: accuracy", "queries"):
         table.add_column(heading, justify="right")
     for row in (row.to_json() for row in result.rows):
         table.add_row(

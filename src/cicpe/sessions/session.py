@@ -863,7 +863,7 @@ class Session:
 
 
 def _limits_of(space: Space | None) -> np.ndarray | None:
-    """Rows of (low, high), one a coordinate."""
+    """Rows of (low, high), one per coordinate."""
     match space:
         case Box(low=low, high=high):
             return np.array([low, high]).T
