@@ -9,6 +9,7 @@ import json
 import logging
 import re
 import sys
+import textwrap
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -160,16 +161,16 @@ def commands_of(command: Any, words: tuple[str, ...]) -> Iterable[tuple[tuple[st
 
 def command_lines(words: tuple[str, ...], command: Any) -> list[str]:
     """The section of one command."""
-    title, _, rest = (command.help or "").replace("\b", "").strip().partition("\n")
+    title, _, rest = (command.help or "").strip().partition("\n")
     text, _, examples = rest.partition("Examples:")
     arguments = [option for option in command.params if option.param_type_name == "argument"]
     options = [option for option in command.params if option.param_type_name == "option" and not option.hidden]
     called = " ".join(["cicpe", *words, *(["[OPTIONS]"] if options else []), *map(argument_name, arguments)])
     lines = [f"## cicpe {' '.join(words)}", "", title, ""]
-    lines += [unwrapped(text), ""] if text.strip() else []
+    lines += [unwrapped(text), ""] if text.strip("\b \n") else []
     lines += ["```text", called, "```", ""]
     if examples.strip():
-        lines += ["```text", *(line.strip() for line in examples.strip().splitlines()), "```", ""]
+        lines += ["```text", *(line.strip() for line in examples.strip("\b \n").splitlines()), "```", ""]
     if arguments or options:
         lines += ["| argument or option | default | what it is |", "|---|---|---|"]
         lines += [f"| `{argument_name(one)}` | | {cell(one.help)} |" for one in arguments]
@@ -179,8 +180,16 @@ def command_lines(words: tuple[str, ...], command: Any) -> list[str]:
 
 
 def unwrapped(text: str) -> str:
-    """Paragraphs of a help text as Markdown: lines joined, spaces at their beginning gone."""
-    return "\n\n".join(plain(part) for part in text.strip().split("\n\n"))
+    """Paragraphs of a help text as Markdown: lines joined, but for those that Click is told to leave as they are."""
+    parts = [part.strip(" \n") for part in text.split("\n\n")]
+    return "\n\n".join(
+        kept_lines(part) if part.startswith("\b") else plain(part) for part in parts if part.strip("\b ")
+    )
+
+
+def kept_lines(paragraph: str) -> str:
+    """A paragraph whose lines stay lines."""
+    return "\n".join(["```text", textwrap.dedent(paragraph.removeprefix("\b").strip("\n")), "```"])
 
 
 def plain(text: str) -> str:
@@ -192,8 +201,8 @@ def plain(text: str) -> str:
 def argument_name(argument: Any) -> str:
     """An argument as it is typed."""
     name = argument.metavar or argument.name.upper()
-    name = name if argument.required else f"[{name}]"
-    return f"{name} ..." if argument.nargs == -1 and not name.endswith("...") else name
+    name = name if argument.required or name.startswith("[") else f"[{name}]"
+    return f"{name} ..." if argument.nargs == -1 and "..." not in name else name
 
 
 def flags(option: Any) -> str:

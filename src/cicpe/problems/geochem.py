@@ -330,7 +330,7 @@ def _bank(folder: Path, entries: tuple[Entry, ...], draws: bool, twins: bool) ->
     grids = torch.cat(parts)
     side = grids.shape[-1]
     if side % BLOCKS:
-        raise DataError(f"the fields in {folder} have {side} grid points a side; a multiple of {BLOCKS} is needed")
+        raise DataError(f"the fields in {folder} have {side} grid points per side; a multiple of {BLOCKS} is needed")
     highest, highest_point = _half_squares(grids)
     simulated = len(parts[1]) if kinds else 0
     noise = torch.tensor([entry.noise for entry in entries])
