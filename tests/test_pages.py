@@ -32,8 +32,8 @@ from pages import (
 WAYS = ("script", "stdin", "notebook")
 README = REPOSITORY / "README.md"
 FAMILY = REPOSITORY / "docs" / "how-to" / "own-family.md"
-LONG = {"docs/how-to/optuna.md"}
-"""Pages whose longest Python block trains for more than seconds without stating minutes."""
+LONG = {"docs/how-to/optuna.md": "cicpe.train(", "docs/how-to/cluster.md": "jobs=8"}
+"""Pages with a Python block that takes long whatever its minutes are, and what tells it."""
 OWN = {"docs/tutorials/first-ten-minutes.md"}
 """Pages that tests/cli/test_experiments.py runs, with a training that is short and reliable all the same."""
 SHELL_PAGES = [
@@ -44,9 +44,13 @@ SHELL_PAGES = [
 
 
 def is_long(block: Block, way: str) -> bool:
-    """Whether a block is left to the slow tests: those of these two pages are not, and others not as a script."""
-    trains = str(block.page.relative_to(REPOSITORY)) in LONG and "cicpe.train(" in block.code
-    return trains or (block.page not in (README, FAMILY) and way != "script")
+    """Whether a block is left to the slow tests: what trains for long, and other ways than a script.
+
+    The family of the docs has tests of its own below, one of them quick; blocks of the README are quick in every way.
+    """
+    told = LONG.get(str(block.page.relative_to(REPOSITORY)))
+    is_told = told is not None and told in block.code
+    return block.page == FAMILY or is_told or (block.page != README and way != "script")
 
 
 CASES = [
