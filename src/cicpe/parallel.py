@@ -84,7 +84,15 @@ class Executor:
     def completed(
         self, function: Callable[[Item], Result], items: Sequence[Item]
     ) -> Generator[tuple[int, Result], None, None]:
-        """The results as they come, each with the position of its item; otherwise as ``map``."""
+        """The results as they come; otherwise as ``map``.
+
+        Args:
+            function: What is done with an item. It depends on nothing but the item and what it holds.
+            items: The work.
+
+        Yields:
+            The position of an item and its result.
+        """
         for done, (index, result) in enumerate(self._results(function, items), start=1):
             self.on_progress(done, len(items))
             yield index, result

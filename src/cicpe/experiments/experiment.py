@@ -63,7 +63,14 @@ class Experiment(Config):
 
     @classmethod
     def from_toml(cls, text: str) -> "Experiment":
-        """Reads the text of an experiment file; faults carry their lines."""
+        """Reads the text of an experiment file; faults carry their lines.
+
+        Args:
+            text: TOML.
+
+        Returns:
+            The experiment.
+        """
         try:
             return cls.from_document(tomllib.loads(text))
         except tomllib.TOMLDecodeError as error:
@@ -75,7 +82,14 @@ class Experiment(Config):
 
     @classmethod
     def from_document(cls, document: Mapping[str, Any]) -> "Experiment":
-        """The experiment that plain data says, such as a file's content or ``document`` of another."""
+        """The experiment that plain data says, such as a file's content or ``document`` of another.
+
+        Args:
+            document: Fields and values, nested as in the file.
+
+        Returns:
+            The experiment.
+        """
         parts, faults = _read_parts(document)
         faults += check_parts(parts)
         if faults:
@@ -89,7 +103,11 @@ class Experiment(Config):
         return plain
 
     def to_toml(self) -> str:
-        """The text of a file that reads as this experiment."""
+        """The text of a file that reads as this experiment.
+
+        Returns:
+            TOML, without what was left out.
+        """
         lines: list[str] = []
         for name, part in self.document.items():
             if name == "setting":
@@ -102,7 +120,11 @@ class Experiment(Config):
         return "\n".join(lines).strip() + "\n"
 
     def problem(self) -> "Problem":
-        """The family of tasks that the experiment may be one of, in coordinates that suit training."""
+        """The family of tasks that the experiment may be one of, in coordinates that suit training.
+
+        Returns:
+            A problem whose sessions speak in the experiment's units.
+        """
         from cicpe.problems import make_problem
 
         return make_problem(KIND_OF_MODEL[self.model.kind], experiment=self.document)
@@ -116,7 +138,11 @@ def read_experiment(given: "Experiment | Mapping[str, Any] | str") -> Experiment
 
 
 def template_names() -> list[str]:
-    """The templates that ship with the library."""
+    """The templates that ship with the library.
+
+    Returns:
+        Their names, in alphabetical order.
+    """
     return sorted(path.stem for path in TEMPLATES.glob("*.toml"))
 
 
