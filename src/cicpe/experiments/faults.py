@@ -64,7 +64,10 @@ def faults_of(error: ValidationError, path: Path = ()) -> list[FileFault]:
         One fault per place: of the alternatives of a value that may be one of several, all are named.
     """
     found: dict[Path, FileFault] = {}
-    for fault in error.errors(include_url=False):
+    errors = error.errors(include_url=False)
+    for fault in errors:
+        if fault["type"] == "too_short" and any(_is_inside(one["loc"], fault["loc"]) for one in errors):
+            continue  # it has items, which are at fault themselves
         place = path + tuple(part for part in fault["loc"] if not _is_alternative(part))
         allowed = allowed_by(fault["msg"])
         before = found.get(place)
@@ -75,6 +78,10 @@ def faults_of(error: ValidationError, path: Path = ()) -> list[FileFault]:
             place, value, allowed if before is None or allowed != before.allowed else before.allowed
         )
     return list(found.values())
+
+
+def _is_inside(place: Path, whole: Path) -> bool:
+    return len(place) > len(whole) and place[: len(whole)] == whole
 
 
 def _is_alternative(part: str | int) -> bool:
