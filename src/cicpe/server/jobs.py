@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, final
 
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+WORKER = (sys.executable, "-m", "cicpe.server.worker")
 News = dict[str, Any]
 """What a process says of its work, a JSON object per line."""
 
@@ -33,7 +34,7 @@ class Job:
     ) -> None:
         self._on_news, self._on_end = on_news, on_end
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "cicpe.server.worker"],
+            WORKER,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             env=os.environ | ONE_THREAD,
