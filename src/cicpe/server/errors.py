@@ -96,7 +96,7 @@ def _field(place: Sequence[int | str]) -> str:
 def _plain(value: object) -> Any:
     """The value where JSON can hold it and it is short; otherwise its beginning as text."""
     try:
-        if len(json.dumps(value, allow_nan=False)) <= SHOWN:
+        if len(json.dumps(value, allow_nan=False, ensure_ascii=False).encode()) <= SHOWN:
             return value
     except (TypeError, ValueError, RecursionError):
         pass
