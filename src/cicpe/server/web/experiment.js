@@ -25,8 +25,12 @@ export function experimentPage(place, template, { connection, fail }) {
       connection(true);
       if (ended) return;
       const named = rules.templates.find((one) => one.name === template);
-      const kept = template ? null : drafts.get(DRAFT);
-      state = kept ?? { form: formOf((named ?? rules.templates.find((one) => one.name === FIRST)).document), name: "", minutes: "5" };
+      const kept = drafts.get(DRAFT);
+      if (named) {
+        before = kept?.form ?? null;
+        history.replaceState(null, "", "#/new"); // a reload keeps what is typed from now on
+      }
+      state = (named ? null : kept) ?? { form: formOf((named ?? rules.templates.find((one) => one.name === FIRST)).document), name: "", minutes: "5" };
       render();
     } catch (error) {
       trouble(error);
