@@ -154,7 +154,7 @@ class _Run:
         self.lines: list[str] = []
         self.done: dict[str, Any] | None = None
         self.cancelled = False
-        self._began = time.monotonic()
+        self._began = 0.0  # when it has started: until then it is only getting ready
         self._place = folder / f"{BEGUN}{self.id}"
         self._place.mkdir(parents=True)
         self._handle = lock_within(self._place, 0)
@@ -181,7 +181,7 @@ class _Run:
 
     def _take(self, news: News) -> None:
         if self.stage == STARTING:
-            self._began = time.monotonic()  # until now it was only getting ready
+            self._began = time.monotonic()
         self.stage = str(news.get("stage", self.stage))
         self.lines = [*self.lines, *map(str, news.get("lines", []))][-LINES:]
         self.error = str(news.get("error", self.error))
@@ -212,7 +212,8 @@ class _Run:
 
     def view(self) -> TrainingView:
         """How far it is."""
-        seconds, spent = 60 * self.wish.minutes, time.monotonic() - self._began
+        seconds = 60 * self.wish.minutes
+        spent = 0.0 if self.stage == STARTING else time.monotonic() - self._began
         return NOTHING.model_copy(
             update={
                 "state": "running",
