@@ -5,7 +5,7 @@ import pytest
 import torch
 from scipy.stats import binom, binomtest, kstest, qmc
 
-from cicpe.statistics import clopper_pearson, highest_mass_interval, log_grid, log_uniform, sobol_points
+from cicpe.statistics import clopper_pearson, first_of_best, highest_mass_interval, log_grid, log_uniform, sobol_points
 
 
 @pytest.mark.parametrize("tail", [0.025, 0.05, 0.001])
@@ -58,3 +58,18 @@ def test_the_highest_mass_interval_by_hand() -> None:
     assert float(answer[0]) == pytest.approx(1.15)
     assert float(confidence[0]) == pytest.approx(0.5)
     assert float(highest_mass_interval(value, weight, 0.1)[1][0]) == pytest.approx(0.3)
+
+
+class TestFirstOfBest:
+    def test_rounding_changes_no_choice(self) -> None:
+        rng = torch.Generator().manual_seed(0)
+        score = torch.rand(64, 9, generator=rng)
+        score[:, 5] = score[:, 2] = 1.5  # a tie
+        rounded = score * (1 + 2e-7 * (torch.rand(score.shape, generator=rng) - 0.5))
+        assert (first_of_best(score) == 2).all()
+        assert (first_of_best(rounded) == 2).all()
+        assert not (rounded.argmax(dim=1) == 2).all()  # what it is there for
+
+    def test_beyond_rounding_the_best_is_chosen(self) -> None:
+        score = torch.tensor([[1.0, 1.0 + 1e-5, 0.5], [-3.0, -2.0, -2.0 - 1e-5]])
+        assert first_of_best(score).tolist() == [1, 1]

@@ -98,6 +98,26 @@ def systematic(weight_BN: Float[Tensor, "batch point"], n: int, offset: float) -
     return torch.searchsorted(cumulative, comb).clamp_max(weight_BN.shape[-1] - 1)
 
 
+ROUNDING = 1e-6
+"""How far apart, relative to their size, two scores may be that another processor could put in another order."""
+
+
+def first_of_best(score_BK: Float[Tensor, "batch candidate"]) -> Int[Tensor, " batch"]:
+    """The first candidate that no other is better than beyond rounding.
+
+    Symmetric candidates have the same score up to its last digits, in which processors differ. Were the highest
+    taken, every machine would make another choice.
+
+    Args:
+        score_BK: Scores; the higher, the better.
+
+    Returns:
+        Its place.
+    """
+    slack_B1 = ROUNDING * score_BK.abs().amax(dim=-1, keepdim=True)
+    return (score_BK >= score_BK.amax(dim=-1, keepdim=True) - slack_B1).int().argmax(dim=-1)
+
+
 def weighted_std(
     weight_BN: Float[Tensor, "batch point"], value_BNX: Float[Tensor, "batch point value"]
 ) -> Float[Tensor, "batch value"]:

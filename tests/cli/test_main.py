@@ -376,7 +376,8 @@ def test_a_model_is_shown_as_json(run: Run) -> None:
 
 def test_as_many_updates_are_made_as_were_asked_for(run: Run, tmp_path: Path) -> None:
     for recipe in ("fast", "paper"):
-        asked = ["--dim", 1, "--epsilon", 0.9, "--updates", 5, "--calibration-episodes", 128, "--recipe", recipe]
+        asked = ["--dim", 1, "--epsilon", 0.9, "--updates", 5, "--calibration-episodes", 128, "--set", "horizon=8"]
+        asked += ["--recipe", recipe]
         assert run("train", "binary-search", *asked, "--out", tmp_path / recipe, "--json").json["updates"] == 5
 
 

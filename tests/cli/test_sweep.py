@@ -1,6 +1,7 @@
 """``cicpe sweep``: what a file asks for, real runs that are interrupted and go on, and every kind of bad file."""
 
 import json
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -189,10 +190,18 @@ def test_a_terminal_shows_a_table_of_runs(
 def test_a_run_ends_when_whoever_started_it_is_gone(tmp_path: Path) -> None:
     """It would train on, with nobody to hear of it."""
     asked = {"train": ["demo"], "folder": str(tmp_path), "problem": None, "cells": [], "tasks": {}, "episodes": 1}
-    child = sweep_process.start(tmp_path, asked)
+    # As a shell does for whatever it starts in the background.
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        child = sweep_process.start(tmp_path, asked)
+    finally:
+        signal.signal(signal.SIGINT, before)
     assert child.stdin is not None
     child.stdin.close()
-    assert child.wait(120) != 0
+    try:
+        assert child.wait(120) != 0
+    finally:
+        child.kill()
 
 
 @pytest.mark.slow  # workers and processes

@@ -2,8 +2,9 @@
 
 On the machine of the recording networks and functions are the same to the last digit. Another processor rounds
 otherwise, and an episode in a hundred may then stop one query earlier or later; so nearly all have to agree.
-Particles compute in double precision since then: they are other draws of the same posteriors, and are compared by
-their mean.
+Models that query where a bound is highest (best-arm, gp-max) were recorded anew when ties between such queries began to
+be broken in the same way everywhere. Particles compute in double precision since then: they are other draws of the
+same posteriors, and are compared by their mean.
 """
 
 import json
@@ -23,6 +24,8 @@ from cicpe.problems import TaskBatch
 RECORDED: dict[str, dict[str, Any]] = json.loads((Path(__file__).parent / "decisions.json").read_text())
 PARTICLES = {"ackley-3d", "ackley-4d", "ackley-5d"}
 FUNCTIONS = {"geochem-2d"}
+ELSEWHERE = {"best-arm-5d", "binary-search-6d", "gp-max-1d"}
+"""Played under other arithmetic too: one for each way of choosing queries."""
 SAME = 0.97
 """Share of episodes with as many queries as recorded."""
 
@@ -62,7 +65,13 @@ def test_every_model_was_recorded() -> None:
     assert sorted(RECORDED) == zoo.names()
 
 
-@pytest.mark.parametrize("name", sorted(RECORDED.keys() - PARTICLES - FUNCTIONS))
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=[pytest.mark.conformance] * (name in ELSEWHERE))
+        for name in sorted(RECORDED.keys() - PARTICLES - FUNCTIONS)
+    ],
+)
 def test_networks_decide_as_recorded(name: str) -> None:
     assert_same(name)
 

@@ -16,6 +16,7 @@ from torch import Generator, Tensor
 
 from cicpe import trees
 from cicpe.agents.base import Agent, Proposal
+from cicpe.statistics import first_of_best
 
 CANDIDATES = 24
 """Random queries among which one is chosen; as many again about the recommendation, where that is a query."""
@@ -57,7 +58,7 @@ class VerifyingAgent(Agent):
         query = proposal.query
         if bool(due.any()):
             candidates = self.agent.candidates(trees.select(proposal, due), CANDIDATES, rng)
-            best = self.agent.contradictable(trees.select(state.within, due), candidates).argmax(dim=1)
+            best = first_of_best(self.agent.contradictable(trees.select(state.within, due), candidates))
             query = query.index_put((due,), candidates[torch.arange(len(best)), best][:, None])
         return proposal._replace(query=query, stop=proposal.stop & ~due, verifies=due)
 

@@ -28,6 +28,8 @@ INTERRUPT_SECONDS = 2.0
 def run() -> int:
     """Trains and measures; the exit code is that of the command line."""
     asked = json.loads(sys.stdin.readline())
+    # Whatever a shell starts in the background ignores interrupts, and so would its children.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     when_parent_ends(_interrupt)
     folder = Path(asked["folder"])
     if not (folder / MODEL).exists():

@@ -25,7 +25,7 @@ from cicpe.beliefs.base import Assessment, Belief
 from cicpe.beliefs.predictors import Prediction
 from cicpe.config import Config
 from cicpe.spaces import Space, Sphere
-from cicpe.statistics import sobol_points
+from cicpe.statistics import first_of_best, sobol_points
 
 WORK = 250_000
 """Numbers of (query, outcome, draw) that are held at once."""
@@ -253,7 +253,7 @@ class AnswerBelief(Belief):
             return space.from_unit(self._even_AQ[best])
         unit_BAQ = self._candidates(places, numbers, mean_BX)
         left = self._uncertainty(state, unit_BAQ, places, kernel, numbers)
-        return space.project(space.from_unit(unit_BAQ[torch.arange(len(left)), left.argmin(dim=1)]))
+        return space.project(space.from_unit(unit_BAQ[torch.arange(len(left)), first_of_best(-left)]))
 
     def _kernel(self, chosen: Tensor, answer_BMX: Tensor, std_BX: Tensor) -> Float[Tensor, "B M M"]:
         """How close the answers of draws are; on a grid a learned success is looked up."""
@@ -291,7 +291,7 @@ class AnswerBelief(Belief):
             else:
                 heads, parameters = table[0], table[1][chosen_BA[:, :, None], drawn[:, None]]
                 left = remaining_uncertainty(heads, parameters, kernel, numbers.uniform_JY2, self.config.goal)
-            return chosen_BA[rows, left.argmin(dim=1)]
+            return chosen_BA[rows, first_of_best(-left)]
 
         stride, size = self.config.stride, len(even)
         coarse = torch.arange(int(numbers.offset * stride), size, stride)

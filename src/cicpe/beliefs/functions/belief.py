@@ -32,7 +32,7 @@ from cicpe.gp.exact import GPPosterior, no_observations
 from cicpe.gp.matheron import lattice_corners, prior_draws, whitened_error
 from cicpe.gp.mixture import GPMixture
 from cicpe.spaces import Space
-from cicpe.statistics import highest_mass_interval, weighted_std
+from cicpe.statistics import first_of_best, highest_mass_interval, weighted_std
 
 CHUNK = 16
 """Episodes that are assessed together: with more, their functions leave the processor's cache."""
@@ -354,7 +354,7 @@ class FunctionBelief(Belief):
         if config.query == "ucb":
             mean = torch.einsum("bng,bn->bg", draws.value_BNG, draws.weight_BN)
             second = torch.einsum("bng,bn->bg", draws.value_BNG.square(), draws.weight_BN)
-            return self.places_GQ[(mean + 2 * (second - mean.square()).clamp_min(0).sqrt()).argmax(dim=1)]
+            return self.places_GQ[first_of_best(mean + 2 * (second - mean.square()).clamp_min(0).sqrt())]
         half = config.candidates // 2
         some = torch.multinomial(draws.weight_BN, half, replacement=True, generator=rng)
         anywhere = torch.randint(size, (batch, config.candidates - half), generator=rng)
@@ -366,7 +366,7 @@ class FunctionBelief(Belief):
         value_BMK = value_BMK + usual[:, None, None] * torch.randn(value_BMK.shape, generator=rng)
         target_BMX = target_BNX.gather(1, even[..., None].expand(-1, -1, target_BNX.shape[-1]))
         score_BK = score_queries("agreement", value_BMK.mT[..., None], target_BMX, self._near_enough)
-        best = candidate_BK.gather(1, score_BK.argmax(dim=1, keepdim=True))[:, 0]
+        best = candidate_BK.gather(1, first_of_best(score_BK)[:, None])[:, 0]
         return self._about(best, rng)
 
     @property

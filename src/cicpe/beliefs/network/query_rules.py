@@ -2,22 +2,26 @@
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal, NamedTuple, final
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Generator, Tensor
 
 from cicpe.beliefs.network.memories.base import FunctionMemory
 from cicpe.beliefs.network.network import Network, NetworkOutput
 from cicpe.errors import InvalidInput
 from cicpe.spaces import Space
+from cicpe.statistics import first_of_best
 
 ActorName = Literal["ts", "ttps", "ucb", "fts", "td3", "search", "uniform"]
 REFINEMENTS = 8
 """Points around the best probe that the optimist compares."""
 CANDIDATES = 32
 """Queries that a search compares."""
+CENTRAL = 1e-3
+"""Probes whose distances from the centre differ by less, in unit coordinates, are as central."""
 
 
 class Aim(NamedTuple):
@@ -102,11 +106,18 @@ class Uniform(Actor):
 class Optimist(Actor):
     """Upper confidence bound: the largest mean + spread x std of the memory's function, refined between probes.
 
-    It needs no training of its own and works where queries and answers differ.
+    It needs no training of its own and works where queries and answers differ. Of probes that are as good, the most
+    central one is taken.
     """
 
     query_space: Space
     memory: FunctionMemory
+
+    @cached_property
+    def _from_the_centre(self) -> Int[Tensor, " probe"]:
+        """The probes by their distance from the centre, on a scale so coarse that every processor agrees on it."""
+        away_K = torch.linalg.vector_norm(self.memory.probes_KQ.double(), dim=-1)
+        return (away_K / CENTRAL).round().argsort(stable=True)
 
     def propose(
         self, output: NetworkOutput, rng: Generator, query_spread: Tensor | float
@@ -115,7 +126,8 @@ class Optimist(Actor):
         assert mean is not None
         assert std is not None
         weight = query_spread if isinstance(query_spread, float) else query_spread.view(-1, 1)
-        best = (mean[:, 0] + weight * std[:, 0]).argmax(dim=-1)
+        order_K = self._from_the_centre
+        best = order_K[first_of_best((mean[:, 0] + weight * std[:, 0])[:, order_K])]
         return _refined(self, output, self.memory.probes_KQ[best].float(), rng, weight)
 
 
@@ -136,14 +148,17 @@ class FunctionThompson(Actor):
 
 
 def _refined(actor: Optimist, output: NetworkOutput, unit: Tensor, rng: Generator, weight: Tensor | float) -> Tensor:
-    """The best of a probe and a few points around it, by the same bound."""
+    """The best of a few points around a probe and the probe itself, by the same bound.
+
+    The probe comes last: where all are as good, queries of different episodes differ, as they did in training.
+    """
     around = 1.0 / len(actor.memory.probes_KQ) ** (1 / unit.shape[-1])
     jitter = around * torch.randn((len(unit), REFINEMENTS, unit.shape[-1]), generator=rng)
-    jitter[:, 0] = 0
+    jitter[:, -1] = 0
     space = actor.query_space
     candidates = space.project(space.from_unit(unit[:, None] + jitter))
     mean, std = actor.memory.predict(output.state.inference, space.to_unit(candidates))
-    return candidates[torch.arange(len(unit)), (mean + weight * std).argmax(dim=-1)]
+    return candidates[torch.arange(len(unit)), first_of_best(mean + weight * std)]
 
 
 @final
@@ -193,7 +208,7 @@ class Search(Actor):
         gumbel = -torch.empty_like(value).exponential_(generator=rng).log()
         spread = query_spread if isinstance(query_spread, float) else query_spread.view(-1, 1)
         temperature = spread * value.std(dim=1, keepdim=True)
-        return candidates[torch.arange(n), (value + temperature * gumbel).argmax(dim=1)]
+        return candidates[torch.arange(n), first_of_best(value + temperature * gumbel)]
 
     def _candidates(self, output: NetworkOutput, rng: Generator) -> Float[Tensor, "batch candidate query"]:
         space = self.network.query_space

@@ -22,7 +22,8 @@ from cicpe.beliefs.lookahead import QueryRule, candidate_queries, score_queries
 from cicpe.beliefs.particles.likelihood import LearnedLikelihood
 from cicpe.beliefs.particles.prediction import simulate_prediction
 from cicpe.beliefs.particles.recommendation import View, recommend
-from cicpe.beliefs.particles.smc import (
+from cicpe.beliefs.predictors import Prediction, two_values
+from cicpe.beliefs.smc import (
     IMPOSSIBLE,
     ParticleCloud,
     SMCTarget,
@@ -35,12 +36,11 @@ from cicpe.beliefs.particles.smc import (
     temper_and_move,
     weights,
 )
-from cicpe.beliefs.predictors import Prediction, two_values
 from cicpe.config import Config
 from cicpe.errors import InvalidInput
 from cicpe.problems import Problem, Task
 from cicpe.spaces import Space
-from cicpe.statistics import effective_size, weighted_std
+from cicpe.statistics import effective_size, first_of_best, weighted_std
 
 EPISODES = 16
 """How many are looked at together: what fits a cache."""
@@ -308,7 +308,7 @@ class ParticleBelief(Belief):
         )
         observed = self._simulated(unit, candidates, view.context_BC, rng)
         score = score_queries(config.query, observed, target, self.aim)
-        return candidates[torch.arange(len(score)), score.argmax(dim=1)]
+        return candidates[torch.arange(len(score)), first_of_best(score)]
 
     def _simulated(
         self, unit_BMP: Tensor, query_BKQ: Tensor, context_BC: Tensor, rng: Generator
