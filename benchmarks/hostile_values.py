@@ -265,6 +265,8 @@ GOOD: dict[str, dict[str, Any]] = {
     "/titan/release": {"expected_version": 0, "reason": ""},
     "/titan/verify": {"expected_version": 0, "queries": 1},
     "/titan/fork": {"name": "copy"},
+    "/titan/restart": {"name": "again"},
+    "/titan/table": {"csv": "x1,y\n0.5,1\n", "confirm": True, "expected_version": 0},
 }  # fmt: skip
 RAW = (b"", b"{", b"\xff\xfe", b'{"name": 1e999}', b"NaN", b'{"a": "\xff"}', DEEP.encode(), b"[" * 5000, b'""')
 

@@ -11,6 +11,7 @@ import os
 import secrets
 import sys
 import sysconfig
+import threading
 import warnings
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
@@ -86,7 +87,15 @@ class Executor:
     def completed(
         self, function: Callable[[Item], Result], items: Sequence[Item]
     ) -> Generator[tuple[int, Result], None, None]:
-        """The results as they come, each with the position of its item; otherwise as ``map``."""
+        """The results as they come; otherwise as ``map``.
+
+        Args:
+            function: What is done with an item. It depends on nothing but the item and what it holds.
+            items: The work.
+
+        Yields:
+            The position of an item and its result.
+        """
         for done, (index, result) in enumerate(self._results(function, items), start=1):
             self.on_progress(done, len(items))
             yield index, result
@@ -293,3 +302,18 @@ def _answered(ray: Any, ref: Any) -> bool:
     except ray.exceptions.RayError:
         return False
     return True
+
+
+def when_parent_ends(act: Callable[[], object]) -> None:
+    """Does something, in a thread, when the standard input of this process ends: whoever started it is gone.
+
+    Args:
+        act: What to do then; to end the process, say.
+    """
+
+    def wait() -> None:
+        while os.read(0, 1):  # not through sys.stdin, whose lock a thread may not hold at the end
+            pass
+        act()
+
+    threading.Thread(target=wait, daemon=True, name="cicpe-parent").start()

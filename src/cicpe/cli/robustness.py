@@ -6,9 +6,10 @@ import typer
 
 from cicpe.cli import options
 from cicpe.cli.arguments import whole
-from cicpe.cli.output import amount, plain_table, print_json, print_table, say
+from cicpe.cli.output import plain_table, print_json, print_table, say
 from cicpe.cli.playing import playing
 from cicpe.cli.tasks import load_model, tasks_of
+from cicpe.display import amount
 from cicpe.rounding import interval
 
 if TYPE_CHECKING:
@@ -26,7 +27,10 @@ def robustness(
     random_seed: options.Seed = 0,
     shift: Annotated[
         str | None,
-        typer.Option(metavar="NAME", help="The number of a task to shift, such as lengthscale; else its target."),
+        typer.Option(
+            metavar="NAME",
+            help="Which number of a task to shift, such as lengthscale; by default its target.",
+        ),
     ] = None,
     problem: options.OwnProblem = None,
     changed_problem: options.ChangedProblem = False,

@@ -31,7 +31,10 @@ session_app = typer.Typer(
 Name = Annotated[
     str | None,
     typer.Option(
-        "--campaign", "-c", metavar="NAME", help="Its name, or id: and its first letters. Default: the last one used."
+        "--campaign",
+        "-c",
+        metavar="NAME",
+        help="Its name, its id, or the first letters of its id. Default: the last one used.",
     ),
 ]
 Place = Annotated[
@@ -61,7 +64,7 @@ QueryOption = Annotated[
     str | None,
     typer.Option("--query", "-q", metavar="QUERY", help="The query that this is about: numbers with commas between."),
 ]
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Record it though it is not a plausible value.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Record it even though it is not a plausible value.")]
 VALUES = {"ignore_unknown_options": True}
 """A negative number is no option."""
 
@@ -153,7 +156,7 @@ def new(
         str,
         typer.Option(
             metavar="each|average|bellman",
-            help="The stop rule. each: only where this campaign is as sure as asked; average: together, campaigns are.",
+            help="The stop rule. each: this campaign has to be as sure as asked; average: campaigns on average.",
         ),
     ] = "each",
     verify: options.Verify = 0,
@@ -196,7 +199,7 @@ def adopt(
     campaign: Name = None,
     model: Annotated[
         str | None,
-        typer.Option(metavar="MODEL", help="To go on with. Default: the campaign's own, as it is now."),
+        typer.Option(metavar="MODEL", help="The model to go on with. Default: the campaign's own, as it is now."),
     ] = None,
     name: Annotated[str | None, typer.Option(metavar="NAME", help="Default: the old name, with a number.")] = None,
     problem: options.OwnProblem = None,
@@ -204,7 +207,7 @@ def adopt(
     place: Place = None,
     as_json: options.Json = False,
 ) -> None:
-    """Go on with a campaign though its model has changed: a new campaign with the same past.
+    """Go on with a campaign even though its model has changed: a new campaign with the same past.
 
     What was promised for the old model is not promised for the new one: its thresholds were calibrated on queries of
     its own. The old campaign stays as it is.

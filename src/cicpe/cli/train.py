@@ -8,9 +8,10 @@ import typer
 
 from cicpe.cli import options
 from cicpe.cli.arguments import given, number, one_or_two, seed, threads, whole
-from cicpe.cli.output import amount, note, print_json
+from cicpe.cli.output import note, print_json
 from cicpe.cli.playing import on_a_cluster
 from cicpe.cli.tasks import problem_of, read_settings, remember_problem
+from cicpe.display import amount
 from cicpe.errors import InvalidInput, UnservedWarning
 
 if TYPE_CHECKING:
@@ -43,12 +44,16 @@ def train(
     actor: Annotated[
         str | None,
         typer.Option(
-            metavar="ts|ttps|ucb|fts|td3|search|uniform", help="How queries are chosen; from the problem, if left out."
+            metavar="ts|ttps|ucb|fts|td3|search|uniform",
+            help="How queries are chosen; by default what suits the problem.",
         ),
     ] = None,
     recipe: Annotated[
         str | None,
-        typer.Option(metavar="fast|paper|particles|functions", help="How it learns; from the problem if left out."),
+        typer.Option(
+            metavar="answers|fast|functions|paper|particles",
+            help="How it learns; by default what suits the problem.",
+        ),
     ] = None,
     setting: Annotated[
         list[str] | None,
@@ -85,7 +90,11 @@ def train(
     ] = None,
     certify_at: Annotated[
         list[float] | None,
-        typer.Option(parser=number, metavar="E D", help="Epsilon and delta to certify for; the largest and 0.1."),
+        typer.Option(
+            parser=number,
+            metavar="E D",
+            help="Epsilon and delta to certify for; by default the largest and 0.1.",
+        ),
     ] = None,
     jobs: options.Jobs = None,
     backend: options.Backend = "local",

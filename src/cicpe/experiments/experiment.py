@@ -66,10 +66,15 @@ class Experiment(Config):
 
     @classmethod
     def from_toml(cls, text: str) -> "Experiment":
-        """Reads the text of an experiment file; faults carry their lines."""
-        for number, line in enumerate(text.splitlines(), start=1):
-            if line.count(".") > MOST_DOTS:  # names within names: reading them takes the square of their number
-                raise ExperimentError([FileFault((), line[:20], f"of at most {MOST_DOTS} dots in a line", number)])
+        """Reads the text of an experiment file; faults carry their lines.
+
+        Args:
+            text: TOML.
+
+        Returns:
+            The experiment.
+        """
+        check_dots(text)
         try:
             return cls.from_document(tomllib.loads(text))
         except tomllib.TOMLDecodeError as error:
@@ -81,7 +86,14 @@ class Experiment(Config):
 
     @classmethod
     def from_document(cls, document: Mapping[str, Any]) -> "Experiment":
-        """The experiment that plain data says, such as a file's content or ``document`` of another."""
+        """The experiment that plain data says, such as a file's content or ``document`` of another.
+
+        Args:
+            document: Fields and values, nested as in the file.
+
+        Returns:
+            The experiment.
+        """
         parts, faults = _read_parts(document)
         faults += check_parts(parts)
         if faults:
@@ -95,7 +107,11 @@ class Experiment(Config):
         return plain
 
     def to_toml(self) -> str:
-        """The text of a file that reads as this experiment."""
+        """The text of a file that reads as this experiment.
+
+        Returns:
+            TOML, without what was left out.
+        """
         lines: list[str] = []
         for name, part in self.document.items():
             if name == "setting":
@@ -108,7 +124,11 @@ class Experiment(Config):
         return "\n".join(lines).strip() + "\n"
 
     def problem(self) -> "Problem":
-        """The family of tasks that the experiment may be one of, in coordinates that suit training."""
+        """The family of tasks that the experiment may be one of, in coordinates that suit training.
+
+        Returns:
+            A problem whose sessions speak in the experiment's units.
+        """
         from cicpe.problems import make_problem
 
         return make_problem(KIND_OF_MODEL[self.model.kind], experiment=self.document)
@@ -129,8 +149,19 @@ def read_experiment(given: "Experiment | Mapping[str, Any] | str") -> Experiment
     return Experiment.read(given)
 
 
+def check_dots(text: str) -> None:
+    """Refuses a line with names within names without an end: reading them takes the square of their number."""
+    for number, line in enumerate(text.splitlines(), start=1):
+        if line.count(".") > MOST_DOTS:
+            raise ExperimentError([FileFault((), line[:20], f"of at most {MOST_DOTS} dots in a line", number)])
+
+
 def template_names() -> list[str]:
-    """The templates that ship with the library."""
+    """The templates that ship with the library.
+
+    Returns:
+        Their names, in alphabetical order.
+    """
     return sorted(path.stem for path in TEMPLATES.glob("*.toml"))
 
 
@@ -182,7 +213,7 @@ def _read_parts(document: Mapping[str, Any]) -> tuple[dict[str, Any], list[FileF
         try:
             parts[name] = TypeAdapter(kind).validate_python(document[name])
         except ValidationError as error:
-            faults += faults_of(error, (name,))
+            faults += faults_of(error, (name,), tagged=name == "model")
             faults += _good_settings(document[name]) if name == "setting" else []
     return parts, faults
 

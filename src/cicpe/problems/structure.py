@@ -13,7 +13,7 @@ from cicpe.problems.observations import Number, ObservationKind, ObservationKind
 
 TASKS = 64
 QUERIES = 96
-"""Random queries a task, or twelve per query dimension where that is more."""
+"""Random queries per task, or twelve per query dimension where that is more."""
 
 SLOW = 5e-4
 """Seconds per observation above which fewer are made."""

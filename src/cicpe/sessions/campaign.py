@@ -47,6 +47,11 @@ class Campaign:
     ``expected_version``: the version that whoever decided on the change had seen. Where someone else has changed
     the campaign since, it is refused (``Conflict``); ``refresh`` reads what they did. What is about the open query
     may name that query instead, by its ``step`` (from 1) or as the ``query`` itself; another is an ``OtherQuery``.
+
+    Args:
+        store: Where the log is kept.
+        record: What the campaign is.
+        session: The session that the log makes, with the campaign's model.
     """
 
     def __init__(self, store: Store, record: CampaignRecord, session: Session) -> None:
@@ -68,9 +73,22 @@ class Campaign:
         context: Mapping[str, float] | None = None,
         verify: SupportsIndex = 0,
     ) -> "Campaign":
-        """A new campaign. ``reference`` is where the model will be found again: a name in the zoo, or its folder.
+        """Begins a campaign, with a log that is empty but for its wishes.
 
-        With ``verify``, its log begins with the wish for so many redundant queries.
+        Args:
+            store: Where to keep it.
+            model: The model that will run it, and must stay the same.
+            reference: Where the model will be found again: a name in the zoo, or its folder.
+            name: What the campaign is called; no other in the store may have that name.
+            epsilon: How far off the answer may be.
+            delta: How often it may be farther off.
+            seed: Seeds the queries.
+            stop: The stop rule.
+            context: What is known beforehand, by name, such as the noise level.
+            verify: How many redundant queries are wished for; the log begins with that.
+
+        Returns:
+            The campaign, with its first query open.
         """
         given = dict(context or {})
         for reserved in {"epsilon", "delta", "seed", "stop", "verify", "self"} & set(given):
@@ -93,7 +111,16 @@ class Campaign:
 
     @classmethod
     def open(cls, store: Store, campaign: str, load: Callable[[str], SessionModel]) -> "Campaign":
-        """A campaign as its log says, by its name or id. ``load`` reads a model by its reference (``cicpe.load``)."""
+        """Opens a campaign as its log says; refused where its model is no longer the same.
+
+        Args:
+            store: Where it is kept.
+            campaign: Its name or id.
+            load: Reads a model by its reference, as ``cicpe.load`` does.
+
+        Returns:
+            The campaign, at the newest version of its log.
+        """
         record = store.find(campaign)
         model = load(record.model)
         # Campaigns of earlier versions know a model by its weights and thresholds alone.
@@ -137,7 +164,11 @@ class Campaign:
         return {"model": self._record.model, **self.session.facts()}
 
     def to_frame(self) -> "DataFrame":
-        """The history, as ``Session.to_frame`` has it."""
+        """The history, as ``Session.to_frame`` has it.
+
+        Returns:
+            A pandas data frame with a row per step.
+        """
         return self.session.to_frame()
 
     @property
@@ -146,7 +177,11 @@ class Campaign:
         return self._record.model_copy(update={"version": self.session.version})
 
     def refresh(self) -> list[StoredEvent]:
-        """Reads what others did since, and returns it."""
+        """Reads what others did since this object last looked.
+
+        Returns:
+            Their events, oldest first; an empty list where there are none.
+        """
         since = self.store.events(self._record.id, since=self.session.version)
         self.session.replay(stored.event for stored in since)
         return since
@@ -162,7 +197,18 @@ class Campaign:
         step: int | None = None,
         query: Values | None = None,
     ) -> None:
-        """See ``Session.tell``."""
+        """Takes the observation made at the open query, as ``Session.tell`` does.
+
+        Args:
+            observation: What was read: a number or several, yes or no, the name of a category, or text such as ``7/20``
+                and ``312 HV``.
+            at: By name, settings that were really set to something else; the observation then counts as attached.
+            confirm: Take the value though it is not plausible; the log says so.
+            key: A name for this change: sent again with the same key, it is made once.
+            expected_version: The version of the log on which this change was decided; another is a ``Conflict``.
+            step: The number of the query that is meant, from 1; another than the open one is refused.
+            query: The query that is meant, in numbers; another than the open one is refused.
+        """
 
         def make() -> Event:
             self._check_open(step, query)
@@ -180,7 +226,16 @@ class Campaign:
         key: str | None = None,
         expected_version: int | None = None,
     ) -> None:
-        """See ``Session.attach``."""
+        """Takes an observation made elsewhere, as ``Session.attach`` does.
+
+        Args:
+            query: Numbers in the order of the settings, or values by the settings' names.
+            observation: What was read: a number or several, yes or no, the name of a category, or text such as ``7/20``
+                and ``312 HV``.
+            confirm: Take the value though it is not plausible; the log says so.
+            key: A name for this change: sent again with the same key, it is made once.
+            expected_version: The version of the log on which this change was decided; another is a ``Conflict``.
+        """
         given = {"query": query, "observation": observation}
 
         def make() -> Event:
@@ -219,7 +274,7 @@ class Campaign:
                 event = trial.attached(query, observation, confirm)
                 trial.take(event)
             except InvalidInput as error:
-                raise InvalidInput(f"row {number}: {error.field}", error.value, error.allowed) from None
+                raise type(error)(f"row {number}: {error.field}", error.value, error.allowed) from None
             made.append(event)
         self.store.append_all(self._record.id, made, expected_version=self.session.version, key=key)
         self.refresh()  # the same key may have been faster
@@ -235,7 +290,17 @@ class Campaign:
         expected_version: int | None = None,
         query: Sequence[float] | None = None,
     ) -> None:
-        """See ``Session.correct``. ``query`` is where the step was measured, as its corrector has seen it."""
+        """Replaces the observation of a step, as ``Session.correct`` does.
+
+        Args:
+            step: Which one, from 1.
+            observation: What was read: a number or several, yes or no, the name of a category, or text such as ``7/20``
+                and ``312 HV``.
+            confirm: Take the value though it is not plausible; the log says so.
+            key: A name for this change: sent again with the same key, it is made once.
+            expected_version: The version of the log on which this change was decided; another is a ``Conflict``.
+            query: Where the step was measured, as whoever corrects it has seen it; another is refused.
+        """
 
         def make() -> Event:
             event = self.session.corrected(step, observation, confirm)
@@ -259,7 +324,15 @@ class Campaign:
         step: int | None = None,
         query: Values | None = None,
     ) -> None:
-        """See ``Session.skip``."""
+        """Gives up the open query, as ``Session.skip`` does.
+
+        Args:
+            reason: Why, for the log.
+            key: A name for this change: sent again with the same key, it is made once.
+            expected_version: The version of the log on which this change was decided; another is a ``Conflict``.
+            step: The number of the query that is meant, from 1; another than the open one is refused.
+            query: The query that is meant, in numbers; another than the open one is refused.
+        """
 
         def make() -> Event:
             self._check_open(step, query)
@@ -268,29 +341,57 @@ class Campaign:
         self._take(make, "skipped", {"reason": reason}, key, expected_version)
 
     def release(self, reason: str = "", *, key: str | None = None, expected_version: int | None = None) -> None:
-        """See ``Session.release``."""
+        """Lets the session stop against its alarm, as ``Session.release`` does.
+
+        Args:
+            reason: Why, for the log.
+            key: A name for this change: sent again with the same key, it is made once.
+            expected_version: The version of the log on which this change was decided; another is a ``Conflict``.
+        """
         self._take(lambda: self.session.released(reason), "released", {"reason": reason}, key, expected_version)
 
     def ask_to_verify(
         self, queries: SupportsIndex, *, key: str | None = None, expected_version: int | None = None
     ) -> None:
-        """See ``Session.ask_to_verify``."""
+        """Asks for redundant queries before a stop, as ``Session.ask_to_verify`` does.
+
+        Args:
+            queries: How many.
+            key: A name for this change: sent again with the same key, it is made once.
+            expected_version: The version of the log on which this change was decided; another is a ``Conflict``.
+        """
         given = {"queries": queries}
         self._take(lambda: self.session.verifies(queries), "verifying", given, key, expected_version)
 
     def undo(self, *, key: str | None = None, expected_version: int | None = None) -> None:
-        """See ``Session.undo``."""
+        """Takes back the last change that still counts, as ``Session.undo`` does.
+
+        Args:
+            key: A name for this change: sent again with the same key, it is made once.
+            expected_version: The version of the log on which this change was decided; another is a ``Conflict``.
+        """
         self._take(self.session.undone, "undone", {}, key, expected_version)
 
     def fork(self, name: str) -> "Campaign":
-        """Another campaign with the same past, under another name."""
+        """Another campaign with the same past, under another name.
+
+        Args:
+            name: What the other one is called.
+
+        Returns:
+            The other campaign; from here on each has a log of its own.
+        """
         now = self.record
         shared = now.model_dump(exclude={"id", "name", "created", "version"})
         record = self.store.create(name=name, events=self.session.log, **shared)
         return Campaign(self.store, record, self.session.fork())
 
     def export(self) -> dict[str, Any]:
-        """The session's export, with the campaign and the times and keys of its events."""
+        """The session's export, with the campaign and the times and keys of its events.
+
+        Returns:
+            A JSON document, with the fields of ``Session.export`` among its own.
+        """
         document = self.session.export()
         stored = self.store.events(self._record.id)[: self.session.version]
         document["model_sha256"] = self._record.model_sha256
