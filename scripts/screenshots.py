@@ -2,6 +2,7 @@
 
     cicpe train binary-search --dim 2 --noise 0.05 --epsilon 0.1 0.2 --minutes 0.9 --out runs/search-2d
     python scripts/screenshots.py runs/search-2d [--out docs/images]
+    python scripts/screenshots.py                              only the picture of a new experiment
 
 ``furnace`` is the campaign of docs/tutorials/first-campaign.md: begun, typed and stopped through the page. The others
 are simulated tasks of their families, told over HTTP.
@@ -43,7 +44,8 @@ def simulated(client: httpx.Client, name: str, model: str, family: str, steps: i
     for _ in range(steps):
         query = client.get(f"/api/campaigns/{name}/ask").json()["query"]
         values = tasks.observe(torch.tensor([query]), rng)[0].tolist()
-        client.post(f"/api/campaigns/{name}/tell", json={"observation": values}).raise_for_status()
+        body = {"observation": values, "query": query}
+        client.post(f"/api/campaigns/{name}/tell", json=body).raise_for_status()
 
 
 def type_furnace(page: Page, steps: int) -> None:
@@ -85,10 +87,24 @@ def finish_furnace(page: Page) -> None:
     type_furnace(page, 20)
 
 
+def describe_annealing(page: Page) -> None:
+    page.set_viewport_size({"width": 1280, "height": 1500})
+    page.goto("/#/new/peak-2d")
+    expect(page.locator("#picture .panel")).to_have_count(8)
+    expect(page.locator("#expected")).to_contain_text("simulated campaigns of an untrained agent", timeout=120_000)
+
+
+def take_new(address: str, out: Path) -> None:
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
+        picture(browser, address, out / "experiment-new.png", 1280, "light", describe_annealing)
+        browser.close()
+
+
 def take(address: str, model: str, out: Path) -> None:
     with httpx.Client(base_url=address, timeout=60) as client:
         simulated(client, "titan", "binary-search-6d", "binary-search", 6, dim=6, noise=0.1)
-        client.post("/api/campaigns/titan/skip", json={"reason": "flooded"}).raise_for_status()
+        client.post("/api/campaigns/titan/skip", json={"reason": "flooded", "step": 7}).raise_for_status()
         simulated(client, "drill-east", Path(model).resolve().name, "binary-search", 5, dim=2, noise=0.05)
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
@@ -102,7 +118,9 @@ def take(address: str, model: str, out: Path) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("model", help="a model of two coordinates")
+    parser.add_argument(
+        "model", nargs="?", help="a model of two coordinates; without it, only a new experiment is drawn"
+    )
     parser.add_argument("--out", type=Path, default=Path("docs/images"))
     chosen = parser.parse_args()
     chosen.out.mkdir(parents=True, exist_ok=True)
@@ -110,13 +128,17 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         store = open_store(Path(folder) / "campaigns.db")
         listening = socket.create_server(("127.0.0.1", 0))
-        app = make_app(store, models=[chosen.model])
+        app = make_app(store, models=[chosen.model] if chosen.model else [], trained=Path(folder) / "models")
         server = uvicorn.Server(uvicorn.Config(app, log_level="warning", lifespan="off", ws="none"))
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
         thread.start()
         try:
-            take(f"http://127.0.0.1:{listening.getsockname()[1]}", chosen.model, chosen.out)
+            address = f"http://127.0.0.1:{listening.getsockname()[1]}"
+            take_new(address, chosen.out)
+            if chosen.model:
+                take(address, chosen.model, chosen.out)
         finally:
+            app.state.close()
             server.should_exit = True
             thread.join()
             store.close()

@@ -71,7 +71,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "race": DECIDER | {"calibration", "training", "doctor"},
     "api": EVERYTHING - {"api"} | {"race", "progress"},
     "integrations": EVERYTHING | {"baselines"},
-    "server": BASE | {"spaces", "sessions", "zoo", "model", "api"},
+    "server": BASE | {"spaces", "sessions", "zoo", "model", "api", "experiments", "race", "progress", "training"},
     "reporting": EVERYTHING | {"baselines", "plots"},
     "cli": EVERYTHING
     | {"bisection", "doctor", "race", "progress", "plots", "testing", "baselines", "reporting", "server"},

@@ -33,3 +33,10 @@ def as_table(name: str, facts: Mapping[str, object]) -> str:
         for term, fact in facts.items()
     )
     return f'<table><caption style="text-align:left">{html.escape(name)}</caption>{rows}</table>'
+
+
+def amount(count: int, noun: str) -> str:
+    """A count with its noun: 1 query, 2 queries, 3 dimensions."""
+    if count == 1:
+        return f"1 {noun}"
+    return f"{count:,} {noun[:-1]}ies" if noun.endswith("y") else f"{count:,} {noun}s"

@@ -58,6 +58,12 @@ def state_folder() -> Path:
     return Path(home).expanduser() / "cicpe"
 
 
+def data_folder() -> Path:
+    """Where this user's programs keep what is to stay; it need not exist."""
+    home = os.environ.get("XDG_DATA_HOME") or "~/.local/share"
+    return Path(home).expanduser() / "cicpe"
+
+
 def sync_folder(folder: Path) -> None:
     """Flushes the names in a folder to the disk."""
     descriptor = os.open(folder, os.O_RDONLY)

@@ -7,8 +7,10 @@ on whether one dies and its items are done again by another.
 
 import functools
 import importlib
+import os
 import sys
 import sysconfig
+import threading
 import warnings
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
@@ -291,3 +293,18 @@ def _answered(ray: Any, ref: Any) -> bool:
     except ray.exceptions.RayError:
         return False
     return True
+
+
+def when_parent_ends(act: Callable[[], object]) -> None:
+    """Does something, in a thread, when the standard input of this process ends: whoever started it is gone.
+
+    Args:
+        act: What to do then; to end the process, say.
+    """
+
+    def wait() -> None:
+        while os.read(0, 1):  # not through sys.stdin, whose lock a thread may not hold at the end
+            pass
+        act()
+
+    threading.Thread(target=wait, daemon=True, name="cicpe-parent").start()

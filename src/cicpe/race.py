@@ -18,6 +18,7 @@ from cicpe.agents.stop_rules import STOP_RULES
 from cicpe.beliefs.base import Belief, BeliefConfig, CalibrationPlan, FitRequest, FittedBelief
 from cicpe.beliefs.budget import Budget
 from cicpe.calibration.table import MARGIN
+from cicpe.display import amount
 from cicpe.doctor import diagnose_problem
 from cicpe.episodes.table import EpisodeTable, RecordSettings, tabulate
 from cicpe.errors import CicpeError
@@ -283,6 +284,29 @@ class QueryEstimate(NamedTuple):
     """The most queries of each."""
     least: float | None
     """That any agent needs, by what an observation tells at most; None where nothing was seen to tell anything."""
+
+    def words(self, at_most: int) -> str:
+        """The estimate in a sentence or two.
+
+        Args:
+            at_most: How many queries the experiment allows.
+
+        Returns:
+            How many measurements to expect, and on what that rests.
+        """
+        if self.queries is not None:
+            return (
+                f"Expect about {amount(max(1, round(self.queries)), 'measurement')} "
+                f"({self.episodes} simulated campaigns of an untrained agent; {at_most} are allowed)."
+            )
+        if self.accuracy is not None:
+            return (
+                f"In {self.episodes} simulated campaigns an untrained agent was right in {self.accuracy:.0%} after "
+                f"{amount(self.horizon, 'measurement')}: it may take more. Allow more (at_most), ask less (within), "
+                "or train and see."
+            )
+        least = "more than can be said" if self.least is None else f"at least {max(1, round(self.least))}"
+        return f"Expect {least} measurements ({at_most} are allowed); training will say more."
 
 
 def estimate_queries(problem: Problem, epsilon: float, delta: float, seconds: float, seed: int) -> QueryEstimate:

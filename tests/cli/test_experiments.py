@@ -8,65 +8,21 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
 from cicpe.errors import InvalidInput
 from cicpe.experiments import Experiment, template_names, template_path
-from cicpe.problems import Problem
-from cicpe.problems.base import TaskBatch
-from cicpe.units import Units
 from commands import REPOSITORY, Run, assert_refused
+from easy_experiments import CALIBRATION_EPISODES, EASY, SHORT, Laboratory, easy_file
 
 TUTORIAL = REPOSITORY / "docs" / "tutorials" / "first-ten-minutes.md"
-SHORT: dict[str, tuple[str, ...]] = {
-    "answers": ("--recipe", "answers", "--updates", "120", "--set", "hidden=24", "--set", "prior_draws=2048"),
-    "functions": ("--recipe", "functions", "--updates", "40", "--set", "kinds=6", "--set", "functions.functions=64"),
-}
 QUICK = ("michaelis-menten", "dose-toxicity")
 """Files that are taken to a stopped campaign in every run of the tests; the others in the slow ones."""
-EASY: dict[str, tuple[str, dict[str, str]]] = {
-    "peak-1d": ("functions", {"noise = [2, 5]": "noise = 1", "within = 5": "within = 20", "few": "one"}),
-    "crossing": ("answers", {"noise = [4, 12]": "noise = 4", "within = 15": "within = 60"}),
-    "michaelis-menten": ("answers", {"[0.05, 0.3]": "0.05", '"20 %"': '"100 %"'}),
-    "psychometric-yes-no": ("answers", {"within = 5": "within = 20", "width = [5, 25]": "width = 4"}),
-    "dose-toxicity": ("answers", {'"60 %"': '"200 %"', "of = 3": "of = 20", "width = [4, 60]": "width = 4"}),
-    "delay-discounting": (
-        "answers",
-        {'"50 %"': '"400 %"', "choosiness = { range = [2, 10]": "choosiness = { range = [2, 3]"},
-    ),
-}
-"""Six kinds of experiment, made easy, so that a short training is enough."""
 
 
-def easy_file(name: str, folder: Path) -> Path:
-    text = template_path(name).read_text(encoding="utf-8").replace("sure = 0.9", "sure = 0.7")
-    text = re.sub(r"at_most = \d+", "at_most = 14", text)
-    for old, new in EASY[name][1].items():
-        assert old in text, old
-        text = text.replace(old, new)
-    file = folder / f"{name}.toml"
-    file.write_text(text, encoding="utf-8")
-    return file
-
-
-class Laboratory:
-    """Measures one hidden task, in the units of its experiment."""
-
-    def __init__(self, problem: Problem, seed: int) -> None:
-        self.units: Units = problem.units
-        self.rng = torch.Generator().manual_seed(seed)
-        self.tasks = TaskBatch.draw(problem, 1, self.rng)
-
-    def measure(self, query: list[float]) -> str:
-        place = torch.tensor([self.units.query_coordinates(query)], dtype=torch.float32)
-        seen = float(self.tasks.observe(place, self.rng)[0, 0])
-        readout = self.units.readout
-        assert readout is not None
-        return readout.words(readout.origin + readout.scale * seen)
-
-    def is_right(self, answer: list[float], epsilon: float) -> bool:
-        place = torch.tensor([self.units.answer_coordinates(answer)], dtype=torch.float32)
-        return float(self.tasks.loss(place)[0]) <= epsilon
+def words_of(how: dict[str, Any]) -> list[str]:
+    """What ``cicpe train`` is told, as ``cicpe.train`` is."""
+    words = [f"--{name}={how[name]}" for name in ("recipe", "updates")]
+    return words + [f"--set={name}={json.dumps(value)}" for name, value in how["settings"].items()]
 
 
 def campaign(run: Run, store: Path, lab: Laboratory) -> dict[str, Any]:
@@ -91,7 +47,9 @@ def trained(run: Run, folder: Path, name: str) -> Path:
     out = folder / f"model-{name}"
     if not out.exists():
         file = easy_file(name, folder)
-        done = run("train", file, "--out", out, *SHORT[EASY[name][0]], "--calibration-episodes", 150)
+        done = run(
+            "train", file, "--out", out, *words_of(SHORT[EASY[name][0]]), "--calibration-episodes", CALIBRATION_EPISODES
+        )
         assert done.code == 0, done.err + done.out
         assert f"cicpe session new {out}" in done.out
     return out

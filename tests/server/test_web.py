@@ -1,62 +1,35 @@
 """The page in a real browser: a whole campaign to its stop, a correction, two tabs that collide, a bad value."""
 
-import os
 import re
-import shutil
-import socket
-import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
 import pytest
-import uvicorn
 
+from browsing import in_a_browser, new_tab, serving
 from cicpe.server.app import make_app
-from cicpe.server.limits import uvicorn_config
 from cicpe.sessions.stores import open_store
 
 sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
 from playwright.sync_api import Browser, Page, Route, expect  # noqa: E402
 
-CHROMIUM = os.environ.get("CICPE_CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no chromium on the path (CICPE_CHROMIUM names another)")
+pytestmark = in_a_browser
 
 
 @pytest.fixture(scope="module")
 def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """A server on a free port."""
     store = open_store(tmp_path_factory.mktemp("web") / "campaigns.db")
-    listening = socket.create_server(("127.0.0.1", 0))
-    server = uvicorn.Server(uvicorn_config(make_app(store)))
-    thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
-    thread.start()
-    yield f"http://127.0.0.1:{listening.getsockname()[1]}"
-    server.should_exit = True
-    thread.join()
+    with serving(make_app(store)) as place:
+        yield place
     store.close()
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with sync_api.sync_playwright() as playwright:
-        chromium = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        yield chromium
-        chromium.close()
 
 
 @pytest.fixture
 def page(browser: Browser, address: str) -> Iterator[Page]:
-    """A tab whose scripts must not fail and which must not ask for anything elsewhere."""
-    context = browser.new_context(base_url=address, viewport={"width": 1280, "height": 900})
-    context.set_default_timeout(10_000)
-    faults: list[str] = []
-    context.on("weberror", lambda error: faults.append(str(error.error)))
-    context.on("request", lambda request: None if request.url.startswith(address) else faults.append(request.url))
-    yield context.new_page()
-    context.close()
-    assert not faults
+    with new_tab(browser, address) as one:
+        yield one
 
 
 def begin(address: str, name: str, model: str = "gp-max-1d") -> None:
@@ -71,6 +44,7 @@ def entries(address: str, name: str) -> list[dict[str, object]]:
 
 def test_a_whole_campaign_by_keyboard(page: Page, address: str) -> None:
     page.goto("/")
+    page.locator(".begin summary").click()
     page.get_by_label("Name").fill("by-hand")
     page.get_by_label("Model").select_option("gp-max-1d")
     expect(page.get_by_text("this model: 0.15 to 0.2")).to_be_visible()
@@ -270,10 +244,8 @@ def test_every_field_and_button_has_a_name_and_can_be_reached(page: Page, addres
 
 @pytest.fixture
 def phone(browser: Browser, address: str) -> Iterator[Page]:
-    context = browser.new_context(base_url=address, viewport={"width": 360, "height": 740}, has_touch=True)
-    context.set_default_timeout(10_000)
-    yield context.new_page()
-    context.close()
+    with new_tab(browser, address, width=360, touch=True) as one:
+        yield one
 
 
 def test_on_a_phone_numbers_stay_whole_and_nothing_is_cut_off(phone: Page, address: str) -> None:
@@ -305,6 +277,7 @@ def test_a_phone_shows_the_keys_of_numbers_and_a_minus(phone: Page, address: str
     sign.click()
     expect(field).to_have_value("1.5")
     phone.goto("/")
+    phone.locator(".begin summary").click()
     expect(phone.get_by_label("Name")).to_have_attribute("inputmode", "text")
     expect(phone.get_by_label("How often")).to_have_attribute("inputmode", "decimal")
 
@@ -332,8 +305,7 @@ def test_the_map_keeps_within_its_frame_and_its_legend_names_everything(page: Pa
 
 def test_what_is_refused_is_said_in_words(page: Page, address: str) -> None:
     page.goto("/")
-    if not page.get_by_label("Name").is_visible():
-        page.locator(".begin summary").click()
+    page.locator(".begin summary").click()
     page.get_by_label("Name").fill("two words")
     page.get_by_label("Model").select_option("gp-max-1d")
     expect(page.get_by_text("this model: 0.15 to 0.2")).to_be_visible()
@@ -341,7 +313,7 @@ def test_what_is_refused_is_said_in_words(page: Page, address: str) -> None:
     expect(page.locator(".begin .error")).to_contain_text("name: 1 to 64 letters, digits, dots")
     begin(address, "far-off")
     page.goto("/#/c/far-off")
-    page.get_by_text("Add a measurement made elsewhere").click()
+    page.get_by_text("Add measurements made elsewhere").click()
     page.get_by_label("x1, 0 to 1").fill("7")
     page.locator("#attach-value-0").fill("1")
     page.get_by_role("button", name="Add it").click()
@@ -372,28 +344,17 @@ def test_where_it_stops_and_what_was_asked_for_are_told_apart(page: Page, addres
 
 def test_a_token_is_asked_for(browser: Browser, tmp_path: Path) -> None:
     store = open_store(tmp_path / "c.db")
-    listening = socket.create_server(("127.0.0.1", 0))
-    server = uvicorn.Server(
-        uvicorn.Config(make_app(store, token="a long secret"), log_level="error", lifespan="off", ws="none")
-    )
-    thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
-    thread.start()
-    try:
-        while not server.started:
-            time.sleep(0.02)
-        tab = browser.new_page()
-        tab.goto(f"http://127.0.0.1:{listening.getsockname()[1]}/")
-        tab.get_by_label("Token").fill("a wrong secret")
-        tab.get_by_role("button", name="Enter").click()
-        expect(tab.get_by_role("alert")).to_contain_text("This token is wrong")
-        tab.get_by_label("Token").fill("a long secret")
-        tab.get_by_role("button", name="Enter").click()
-        expect(tab.get_by_role("heading", name="Campaigns")).to_be_visible()
-        tab.close()
-    finally:
-        server.should_exit = True
-        thread.join()
-        store.close()
+    with serving(make_app(store, token="a long secret")) as place:
+        secret = browser.new_page()
+        secret.goto(place)
+        secret.get_by_label("Token").fill("a wrong secret")
+        secret.get_by_role("button", name="Enter").click()
+        expect(secret.get_by_role("alert")).to_contain_text("This token is wrong")
+        secret.get_by_label("Token").fill("a long secret")
+        secret.get_by_role("button", name="Enter").click()
+        expect(secret.get_by_role("heading", name="Campaigns")).to_be_visible()
+        secret.close()
+    store.close()
 
 
 def test_the_report_is_for_paper(page: Page, address: str) -> None:

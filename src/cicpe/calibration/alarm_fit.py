@@ -12,6 +12,7 @@ from functools import partial
 from typing import Any, NamedTuple, final
 
 import torch
+from jaxtyping import Float
 from torch import Generator, Tensor, nn
 
 from cicpe import trees
@@ -38,6 +39,8 @@ STRAYS = 0.15
 """Share of the queries of fitted episodes that are random."""
 LEAST_RANKED = 99
 """With fewer ranked episodes, no p-value is as small as 0.01."""
+SUPPORT = 4
+"""Episodes beyond a quantile that make it one; farther out, quantiles go on as they did before."""
 PILOT = 32
 """Episodes by which the time of one is known, where the time is limited."""
 OVERDUE = 1.5
@@ -227,6 +230,27 @@ def affordable_sizes(
     return sizes.within(affordable / sizes.cost(has_head), has_head)
 
 
+def tail_quantiles(statistic_TNS: Float[Tensor, "time episode statistic"]) -> Float[Tensor, "time statistic tail"]:
+    """Upper quantiles of statistics at every time.
+
+    The largest few of the episodes say little of rarer ones: two of them may lie close together by chance, and what is
+    beyond would look far odder than it is. Tails of fewer than ``SUPPORT`` episodes are continued from the fuller ones.
+
+    Args:
+        statistic_TNS: Of prior episodes.
+
+    Returns:
+        One per tail, rising.
+    """
+    found_TSJ = torch.quantile(statistic_TNS, 1 - torch.tensor(TAILS), dim=1).permute(1, 2, 0).contiguous()
+    last = max(1, sum(tail * statistic_TNS.shape[1] >= SUPPORT for tail in TAILS) - 1)
+    first = max(0, last - SUPPORT)
+    slope_TS = (found_TSJ[..., last] - found_TSJ[..., first]) / (last - first)
+    for tail in range(last + 1, len(TAILS)):
+        found_TSJ[..., tail] = found_TSJ[..., tail - 1] + slope_TS
+    return found_TSJ
+
+
 def _fit_head(fit: Fit, alarm: Alarm, sizes: AlarmSizes) -> None:
     """The likelihood of what prior episodes observe."""
     head, rng = alarm.tables.head, fit.rng(1)
@@ -313,8 +337,7 @@ def _measure(fit: Fit, alarm: Alarm, places: Sequence[Problem], executor: Execut
     """Quantiles of the statistics over time, then the ranks of whole episodes."""
     most = fit.belief.most_at_once
     parts = list(executor.map(partial(_statistics_block, fit, alarm), blocks(alarm.config.episodes, most)))
-    quantiles = torch.quantile(torch.cat(parts, dim=1), 1 - torch.tensor(TAILS), dim=1)
-    alarm.tables.quantiles_TSJ.copy_(quantiles.permute(1, 2, 0))
+    alarm.tables.quantiles_TSJ.copy_(tail_quantiles(torch.cat(parts, dim=1)))
     ranked = blocks(alarm.config.ranked, most)
     work = [(point, block) for point in range(len(places)) for block in ranked]
     ends = list(executor.map(partial(_lowest_block, fit, alarm, tuple(places)), work))

@@ -8,9 +8,10 @@ import typer
 from cicpe import zoo
 from cicpe.cli import options
 from cicpe.cli.arguments import whole
-from cicpe.cli.output import amount, note, plain_table, print_json, print_table, say
+from cicpe.cli.output import note, plain_table, print_json, print_table, say
 from cicpe.cli.playing import playing
 from cicpe.cli.tasks import load_model, tasks_of
+from cicpe.display import amount
 from cicpe.errors import InvalidInput
 
 if TYPE_CHECKING:

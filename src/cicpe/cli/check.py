@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from cicpe.cli.output import amount, note, print_json
+from cicpe.cli.output import note, print_json
 
 if TYPE_CHECKING:
     from cicpe.experiments import Experiment, ExperimentError
@@ -36,7 +36,7 @@ def check_experiment(name: str, png: Path | None, seconds: float, seed: int, as_
     if as_json:
         print_json(_as_json(plan, problem, estimate, png))
         return
-    print(f"\n{_expected(estimate, problem)}")
+    print(f"\n{estimate.words(problem.horizon)}")
     stem = Path(name).stem
     print(f"If this is what you expect:  cicpe train {name} --out {stem}")
 
@@ -75,23 +75,6 @@ def _estimate(problem: "SmoothExperiment | ParametricExperiment", seconds: float
     torch.set_num_threads(1)
     assert problem.units.delta is not None
     return estimate_queries(problem, problem.default_epsilon[0], problem.units.delta, seconds, seed)
-
-
-def _expected(estimate: "QueryEstimate", problem: Any) -> str:
-    most = problem.horizon
-    if estimate.queries is not None:
-        return (
-            f"Expect about {amount(max(1, round(estimate.queries)), 'measurement')} "
-            f"({estimate.episodes} simulated campaigns of an untrained agent; {most} are allowed)."
-        )
-    if estimate.accuracy is not None:
-        return (
-            f"In {estimate.episodes} simulated campaigns an untrained agent was right in {estimate.accuracy:.0%} after "
-            f"{amount(estimate.horizon, 'measurement')}: it may take more. Allow more (at_most), ask less (within), "
-            "or train and see."
-        )
-    least = "more than can be said" if estimate.least is None else f"at least {max(1, round(estimate.least))}"
-    return f"Expect {least} measurements ({most} are allowed); training will say more."
 
 
 def _as_json(plan: "Experiment", problem: Any, estimate: "QueryEstimate", png: Path | None) -> dict[str, Any]:

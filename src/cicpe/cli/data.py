@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from cicpe.cli.arguments import whole
-from cicpe.cli.output import amount, note, plain_table, print_json, print_table, say
+from cicpe.cli.output import note, plain_table, print_json, print_table, say
+from cicpe.display import amount
 from cicpe.errors import InvalidInput
 
 if TYPE_CHECKING:

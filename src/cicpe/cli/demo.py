@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from cicpe.cli.arguments import number, seed, whole
-from cicpe.cli.output import amount, plain_table, print_table, say
+from cicpe.cli.output import plain_table, print_table, say
+from cicpe.display import amount
 from cicpe.errors import InvalidInput
 
 if TYPE_CHECKING:

@@ -9,8 +9,9 @@ import typer
 from cicpe.cli import options
 from cicpe.cli.arguments import given, number, one_or_two, seed, whole
 from cicpe.cli.check import check_experiment
-from cicpe.cli.output import amount, note, print_json
+from cicpe.cli.output import note, print_json
 from cicpe.cli.tasks import problem_of
+from cicpe.display import amount
 from cicpe.errors import InvalidInput
 
 BAD_INPUT = 2

@@ -6,9 +6,10 @@ import typer
 
 from cicpe.cli import options
 from cicpe.cli.arguments import whole
-from cicpe.cli.output import amount, plain_table, print_json, print_table
+from cicpe.cli.output import plain_table, print_json, print_table
 from cicpe.cli.playing import playing
 from cicpe.cli.tasks import PlayedFamily, load_model, tasks_of
+from cicpe.display import amount
 from cicpe.rounding import interval
 
 if TYPE_CHECKING:

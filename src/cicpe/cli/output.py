@@ -36,10 +36,3 @@ def plain_table(title: str | None = None) -> "Table":
     from rich.table import Table
 
     return Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
-
-
-def amount(count: int, noun: str) -> str:
-    """A count with its noun: 1 query, 2 queries, 3 dimensions."""
-    if count == 1:
-        return f"1 {noun}"
-    return f"{count:,} {noun[:-1]}ies" if noun.endswith("y") else f"{count:,} {noun}s"

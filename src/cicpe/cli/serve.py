@@ -9,6 +9,7 @@ from cicpe.cli.arguments import whole
 from cicpe.cli.output import say
 from cicpe.cli.session import Place
 from cicpe.errors import CicpeError, InvalidInput
+from cicpe.files import data_folder
 
 PORT = 8642
 
@@ -30,6 +31,12 @@ def serve(
     models: Annotated[
         list[str] | None,
         typer.Option("--model", metavar="DIR", help="A model's folder, beside the zoo, to begin campaigns with."),
+    ] = None,
+    trained: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR", help="Where models are kept that are trained on the page. Default: your data folder."
+        ),
     ] = None,
 ) -> None:
     """Serve the campaigns of a store, with a page to run them from. Ctrl-C ends it."""
@@ -53,7 +60,7 @@ def serve(
     torch.set_num_threads(1)
     store = open_store(place)
     try:
-        app = make_app(store, token, [host, *(names or [])], folders)
+        app = make_app(store, token, [host, *(names or [])], folders, trained or data_folder() / "models")
         try:
             family = socket.AF_INET6 if ":" in host else socket.AF_INET
             listening = socket.create_server((host, port), family=family)
@@ -63,7 +70,10 @@ def serve(
             shown = f"[{host}]" if ":" in host else host
             address = f"http://{shown}:{listening.getsockname()[1]}/"
             say(f"{address}" + (f"  (with the token: {address}#token=...)" if token else ""))
-            uvicorn.Server(uvicorn_config(app)).run(sockets=[listening])
+            try:
+                uvicorn.Server(uvicorn_config(app)).run(sockets=[listening])
+            finally:
+                app.state.close()
     finally:
         store.close()
 

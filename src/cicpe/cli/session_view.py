@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from cicpe.cli.output import amount, plain_table, print_table
+from cicpe.cli.output import plain_table, print_table
+from cicpe.display import amount
 from cicpe.rounding import interval, rounded, with_unit
 
 if TYPE_CHECKING:

@@ -7,8 +7,9 @@ from typing import Annotated
 import typer
 
 from cicpe.cli import options
-from cicpe.cli.output import amount, note, print_json, say
+from cicpe.cli.output import note, print_json, say
 from cicpe.cli.session import Place
+from cicpe.display import amount
 
 store_app = typer.Typer(
     no_args_is_help=True,

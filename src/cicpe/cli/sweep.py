@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from cicpe.cli import options
-from cicpe.cli.output import amount, note, plain_table, print_json, print_table, say
+from cicpe.cli.output import note, plain_table, print_json, print_table, say
 from cicpe.cli.playing import on_a_cluster
+from cicpe.display import amount
 from cicpe.rounding import interval
 
 if TYPE_CHECKING:

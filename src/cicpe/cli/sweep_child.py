@@ -7,7 +7,6 @@ import json
 import os
 import signal
 import sys
-import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -20,6 +19,7 @@ from cicpe.cli.tasks import load_model, tasks_of
 from cicpe.cli.train import NOT_RELIABLE
 from cicpe.errors import CicpeError, InvalidInput
 from cicpe.files import write_json
+from cicpe.parallel import when_parent_ends
 
 INTERRUPT_SECONDS = 2.0
 """Between two interrupts of a process whose parent is gone."""
@@ -30,7 +30,7 @@ def run() -> int:
     asked = json.loads(sys.stdin.readline())
     # Whatever a shell starts in the background ignores interrupts, and so would its children.
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    threading.Thread(target=_end_with_the_parent, daemon=True).start()
+    when_parent_ends(_interrupt)
     folder = Path(asked["folder"])
     if not (folder / MODEL).exists():
         code = main(asked["train"])
@@ -44,13 +44,8 @@ def run() -> int:
     return 0
 
 
-def _end_with_the_parent() -> None:
-    """Interrupts this process when its standard input ends: whoever started it is gone, or has had enough.
-
-    More than once: after the first interrupt, training calibrates the best so far.
-    """
-    while os.read(0, 1):  # not through sys.stdin, whose lock a thread may not hold at the end
-        pass
+def _interrupt() -> None:
+    """Interrupts this process, and more than once: after the first interrupt, training calibrates the best so far."""
     while True:
         os.kill(os.getpid(), signal.SIGINT)
         time.sleep(INTERRUPT_SECONDS)

@@ -8,9 +8,10 @@ import typer
 
 from cicpe.cli import options
 from cicpe.cli.arguments import given, number, one_or_two, seed, threads, whole
-from cicpe.cli.output import amount, note, print_json
+from cicpe.cli.output import note, print_json
 from cicpe.cli.playing import on_a_cluster
 from cicpe.cli.tasks import problem_of, read_settings, remember_problem
+from cicpe.display import amount
 from cicpe.errors import InvalidInput, UnservedWarning
 
 if TYPE_CHECKING:

@@ -194,7 +194,7 @@ def _read_parts(document: Mapping[str, Any]) -> tuple[dict[str, Any], list[FileF
         try:
             parts[name] = TypeAdapter(kind).validate_python(document[name])
         except ValidationError as error:
-            faults += faults_of(error, (name,))
+            faults += faults_of(error, (name,), tagged=name == "model")
             faults += _good_settings(document[name]) if name == "setting" else []
     return parts, faults
 

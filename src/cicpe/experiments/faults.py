@@ -57,33 +57,44 @@ class ExperimentError(CicpeError):
         self.faults = tuple(faults)
 
 
-def faults_of(error: ValidationError, path: Path = ()) -> list[FileFault]:
+def faults_of(error: ValidationError, path: Path = (), tagged: bool = False) -> list[FileFault]:
     """What pydantic found, as faults.
 
     Args:
         error: Pydantic's.
         path: Where in the document the part is that was checked.
+        tagged: Whether the part is one of several kinds, whose name pydantic puts before every place.
 
     Returns:
-        One fault per place: of the alternatives of a value that may be one of several, all are named.
+        One fault per place: of the alternatives of a value that may be one of several, all are named, unless one of
+        them says what is wrong inside the value.
     """
+    errors = [(fault["loc"][1:] if tagged else fault["loc"], fault) for fault in error.errors(include_url=False)]
+    places = [path + tuple(part for part in place if not _is_alternative(part)) for place, _ in errors]
     found: dict[Path, FileFault] = {}
-    for fault in error.errors(include_url=False):
-        place = path + tuple(part for part in fault["loc"] if not _is_alternative(part))
+    for (given, fault), place in zip(errors, places, strict=True):
+        # A list that is too short without its faulty items, or a value that is none of the simpler alternatives.
+        is_whole = fault["type"] == "too_short" or len(path + given) > len(place)
+        if is_whole and any(_is_inside(other, place) for other in places):
+            continue
         allowed = allowed_by(fault["msg"])
         before = found.get(place)
-        if before is not None and allowed not in before.allowed:
-            allowed = f"{before.allowed}, or {allowed}"
-        value = None if fault["type"] == "missing" else fault["input"]
-        found[place] = FileFault(
-            place, value, allowed if before is None or allowed != before.allowed else before.allowed
-        )
+        if before is not None:
+            allowed = before.allowed if allowed in before.allowed else f"{before.allowed}, or {allowed}"
+        found[place] = FileFault(place, None if fault["type"] == "missing" else fault["input"], allowed)
     return list(found.values())
+
+
+def _is_inside(place: Path, whole: Path) -> bool:
+    return len(place) > len(whole) and place[: len(whole)] == whole
 
 
 def _is_alternative(part: str | int) -> bool:
     """Whether a part of a place is pydantic's name of an alternative, not a name in the document."""
-    return isinstance(part, str) and ("[" in part or part in ("float", "str", "tuple", "ExperimentParameter", "int"))
+    return isinstance(part, str) and ("[" in part or part in _ALTERNATIVES)
+
+
+_ALTERNATIVES = ("float", "constrained-float", "str", "constrained-str", "tuple", "ExperimentParameter", "int")
 
 
 def with_lines(faults: Iterable[FileFault], text: str) -> list[FileFault]:

@@ -8,10 +8,13 @@ from starlette.staticfiles import StaticFiles
 
 from cicpe._version import __version__
 from cicpe.errors import InvalidInput
+from cicpe.server.drafts import DraftService
 from cicpe.server.errors import add_handlers
+from cicpe.server.experiment_routes import make_experiment_routes
 from cicpe.server.guard import LOOPBACK, Guard
 from cicpe.server.routes import make_routes
 from cicpe.server.service import CampaignService
+from cicpe.server.training import TrainingService, trained_models
 from cicpe.sessions.stores import Store
 
 WEB = Path(__file__).parent / "web"
@@ -20,7 +23,11 @@ EVERYWHERE = frozenset({"0.0.0.0", "::"})
 
 
 def make_app(
-    store: Store, token: str | None = None, hosts: Sequence[str] = (), models: Sequence[str | Path] = ()
+    store: Store,
+    token: str | None = None,
+    hosts: Sequence[str] = (),
+    models: Sequence[str | Path] = (),
+    trained: str | Path | None = None,
 ) -> FastAPI:
     """A server of the campaigns of a store.
 
@@ -29,6 +36,10 @@ def make_app(
         token: What every request to ``/api/`` has to show as ``Authorization: Bearer TOKEN``.
         hosts: Names and addresses, beside those of this machine itself, by which it may be called. Any needs a token.
         models: Folders of models, beside the zoo, that campaigns may be begun with.
+        trained: A folder of the server's own for the models that it trains; without one it trains none.
+
+    Returns:
+        The application. ``app.state.close()`` ends the processes that it may have started.
     """
     beyond = set(hosts) - LOOPBACK
     if beyond and not token:
@@ -41,7 +52,13 @@ def make_app(
         redoc_url=None,
         openapi_url="/api/openapi.json",
     )
-    app.include_router(make_routes(CampaignService(store, models)))
+    place = None if trained is None else Path(trained)
+    own = [] if place is None else trained_models(place)
+    service, drafts = CampaignService(store, [*models, *own]), DraftService()
+    training = TrainingService(place, service.add_model)
+    app.include_router(make_routes(service))
+    app.include_router(make_experiment_routes(service, drafts, training))
+    app.state.close = lambda: [one.close() for one in (training, drafts)]
     app.mount("/", StaticFiles(directory=WEB, html=True), name="web")
     add_handlers(app)
     app.add_middleware(

@@ -10,6 +10,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
 from cicpe.errors import Implausible, InvalidInput, ModelError, ProblemError, SessionError, allowed_by, refusal
+from cicpe.experiments import ExperimentError
 from cicpe.server.schemas import PATTERNS_IN_WORDS, Fault
 from cicpe.sessions.stores import StoreError
 
@@ -54,6 +55,11 @@ def add_handlers(app: FastAPI) -> None:
     def invalid(_: Request, error: InvalidInput) -> Response:
         return answer(404 if error.field == "campaign" else 422, fault(error.field, error.value, error.allowed))
 
+    @app.exception_handler(ExperimentError)
+    def no_experiment(_: Request, error: ExperimentError) -> Response:
+        first = error.faults[0]
+        return answer(422, fault(first.field, first.value, first.allowed, str(error)[: 4 * SHOWN]))
+
     @app.exception_handler(SessionError)
     def not_now(_: Request, error: SessionError) -> Response:
         return answer(409, fault("campaign", None, "what its state allows", str(error)))
@@ -90,7 +96,7 @@ def _field(place: Sequence[int | str]) -> str:
 def _plain(value: object) -> Any:
     """The value where JSON can hold it and it is short; otherwise its beginning as text."""
     try:
-        if len(json.dumps(value, allow_nan=False)) <= SHOWN:
+        if len(json.dumps(value, allow_nan=False, ensure_ascii=False).encode()) <= SHOWN:
             return value
     except (TypeError, ValueError, RecursionError):
         pass

@@ -12,6 +12,7 @@ from cicpe.server.errors import Refused, fault
 from cicpe.server.schemas import (
     AboutOpenQuery,
     Attach,
+    AttachTable,
     CampaignLog,
     Campaigns,
     CampaignView,
@@ -37,7 +38,7 @@ from cicpe.sessions.campaign import Campaign, OtherQuery
 from cicpe.sessions.events import in_force, in_words
 from cicpe.sessions.stores import Conflict, StoredEvent
 from cicpe.sessions.stores.references import NAME, read_reference
-from cicpe.sessions.tables import table_of
+from cicpe.sessions.tables import rows_of, table_of
 from cicpe.units import Units
 
 CampaignName = Annotated[
@@ -65,10 +66,15 @@ REFUSALS: dict[int | str, dict[str, Any]] = {
 }
 
 
+def new_router() -> APIRouter:
+    """A router of ``/api`` whose routes say how they are guarded and what they refuse."""
+    bearer = HTTPBearer(auto_error=False, description="Needed where the server was started with a token.")
+    return APIRouter(prefix="/api", dependencies=[Depends(bearer)], responses=REFUSALS)
+
+
 def make_routes(service: CampaignService) -> APIRouter:
     """The routes that a service of campaigns answers."""
-    bearer = HTTPBearer(auto_error=False, description="Needed where the server was started with a token.")
-    api = APIRouter(prefix="/api", dependencies=[Depends(bearer)], responses=REFUSALS)
+    api = new_router()
 
     def opened(name: str) -> Campaign:
         return service.open(_checked(name))
@@ -162,6 +168,11 @@ def make_routes(service: CampaignService) -> APIRouter:
         """Another campaign with the same past."""
         return service.view(opened(campaign).fork(body.name))
 
+    @api.post("/campaigns/{campaign}/restart", status_code=201)
+    def restart(campaign: CampaignName, body: Fork) -> CampaignView:
+        """A new campaign with the same model and settings, and nothing measured: for a run that is spoilt."""
+        return service.view(service.restart(opened(campaign), body.name))
+
     @api.get("/campaigns/{campaign}/log")
     def log(campaign: CampaignName) -> CampaignLog:
         """Everything that happened, corrections and undone entries included."""
@@ -191,7 +202,16 @@ def make_routes(service: CampaignService) -> APIRouter:
             table_of(one.session), media_type="text/csv", headers={"Content-Disposition": disposition}
         )
 
+    @api.post("/campaigns/{campaign}/table")
+    def attach_table(campaign: CampaignName, body: AttachTable) -> CampaignView:
+        """Record the measurements of a CSV file, made before or elsewhere: all of them, or none."""
+        return changed(campaign, lambda one: _take_table(one, body))
+
     return api
+
+
+def _take_table(campaign: Campaign, body: AttachTable) -> None:
+    campaign.attach_all(rows_of(body.csv, campaign.session), confirm=body.confirm)
 
 
 def _checked(campaign: str) -> str:

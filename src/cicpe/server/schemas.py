@@ -52,7 +52,9 @@ Name = Annotated[str, Field(pattern=A_NAME, description="What can be typed witho
 Key = Annotated[str, Field(min_length=1, max_length=KEY_LENGTH, pattern=A_KEY)]
 
 
-class _Body(BaseModel):
+class Body(BaseModel):
+    """What every body has in common: no field that is not known."""
+
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
@@ -60,7 +62,7 @@ Version = Annotated[int, Field(strict=True, ge=0, le=MOST_VERSIONS)]
 StepNumber = Annotated[int, Field(strict=True, ge=1, le=MOST_VERSIONS)]
 
 
-class Change(_Body):
+class Change(Body):
     """What every change may carry."""
 
     expected_version: Version | None = None
@@ -112,7 +114,7 @@ Observed = Annotated[
 """A number, or yes and no, or the name of a category; or a list of them."""
 
 
-class MeasuredValue(_Body):
+class MeasuredValue(Body):
     """What was measured, and whether its sender stands by it."""
 
     observation: Observed
@@ -134,7 +136,7 @@ class Correct(Change, MeasuredValue):
     """Its number in the history, from 1."""
 
 
-class Undo(_Body):
+class Undo(Body):
     """What is taken back is the last change that its sender has seen."""
 
     expected_version: Version
@@ -153,7 +155,16 @@ class Attach(Change, MeasuredValue):
     query: Numbers
 
 
-class Release(_Body):
+class AttachTable(Body):
+    """Measurements made elsewhere, as a table."""
+
+    csv: Annotated[str, Field(min_length=1)]
+    """With a header: a column per setting and one per measured quantity, by their names; as the export writes it."""
+    confirm: Annotated[bool, Field(strict=True)] = False
+    """Record them though some are not plausible."""
+
+
+class Release(Body):
     """Why a campaign may stop that the alarm holds."""
 
     expected_version: Version
@@ -167,13 +178,13 @@ class Verify(Change):
     queries: Annotated[int, Field(strict=True, ge=0, le=MOST_VERIFICATIONS)]
 
 
-class Fork(_Body):
+class Fork(Body):
     """The name of a copy."""
 
     name: Name
 
 
-class NewCampaign(_Body):
+class NewCampaign(Body):
     """A campaign to begin."""
 
     name: Name
@@ -191,14 +202,14 @@ class NewCampaign(_Body):
     """What is known beforehand, by name, such as ``noise``."""
 
 
-class Limits(_Body):
+class Limits(Body):
     """Where a coordinate may lie."""
 
     low: float
     high: float
 
 
-class CampaignSetting(_Body):
+class CampaignSetting(Body):
     """What stays the same in a campaign: its spaces and its goal."""
 
     query: list[Limits]
@@ -215,7 +226,7 @@ class CampaignSetting(_Body):
     """The most queries that the model can take."""
 
 
-class CampaignView(_Body):
+class CampaignView(Body):
     """A campaign and everything that follows from its log."""
 
     campaign: CampaignRecord
@@ -223,7 +234,7 @@ class CampaignView(_Body):
     status: Status
 
 
-class Question(_Body):
+class Question(Body):
     """The open query."""
 
     version: int
@@ -234,7 +245,7 @@ class Question(_Body):
     truncated: bool
 
 
-class LogEntry(_Body):
+class LogEntry(Body):
     """An event of the log."""
 
     position: int
@@ -246,14 +257,14 @@ class LogEntry(_Body):
     event: Annotated[Event, Field(discriminator="kind")]
 
 
-class CampaignLog(_Body):
+class CampaignLog(Body):
     """Everything that happened, in order."""
 
     campaign: CampaignRecord
     events: list[LogEntry]
 
 
-class BeliefThen(_Body):
+class BeliefThen(Body):
     """What is believed after a number of steps, by the history as it is known now."""
 
     recommendation: list[float]
@@ -261,7 +272,7 @@ class BeliefThen(_Body):
     confidence: float
 
 
-class PlotData(_Body):
+class PlotData(Body):
     """What a plot needs beside the status."""
 
     version: int
@@ -270,19 +281,19 @@ class PlotData(_Body):
     skips: list[Skip]
 
 
-class Campaigns(_Body):
+class Campaigns(Body):
     """Every campaign of the store, oldest first."""
 
     campaigns: list[CampaignRecord]
 
 
-class Models(_Body):
+class Models(Body):
     """What a campaign can be begun with."""
 
     models: list[str]
 
 
-class ContextRange(_Body):
+class ContextRange(Body):
     """A number that a model wants to know beforehand."""
 
     name: str
@@ -291,7 +302,7 @@ class ContextRange(_Body):
     default: float | None
 
 
-class ModelView(_Body):
+class ModelView(Body):
     """What a model is for."""
 
     name: str

@@ -62,6 +62,7 @@ class CampaignService:
     def __init__(self, store: Store, folders: Sequence[str | Path] = ()) -> None:
         self.store = store
         self.models: Mapping[str, str] = _models_by_name(folders)
+        """By name, where each is found."""
         self._load = lru_cache(MODELS)(load)
         self._held: OrderedDict[str, Held] = OrderedDict()
         self._lock = threading.Lock()
@@ -71,6 +72,16 @@ class CampaignService:
         if name not in self.models:
             raise InvalidInput("model", name, f"one of {', '.join(self.models) or 'none: the zoo is empty'}")
         return self._load(self.models[name])
+
+    def add_model(self, name: str, folder: Path) -> None:
+        """Takes one more model that campaigns may be begun with."""
+        with self._lock:
+            self.models = {**self.models, name: str(folder)}
+
+    def check_new_name(self, name: str) -> None:
+        """Refuses a name that a model or a campaign has already."""
+        if name in self.models or any(record.name == name for record in self.store.campaigns()):
+            raise InvalidInput("name", name, "another: a model or a campaign is called so already")
 
     def begin(self, wish: NewCampaign) -> Campaign:
         """A new campaign."""
@@ -88,6 +99,16 @@ class CampaignService:
             campaign.ask_to_verify(wish.verify)
         self._keep(campaign.record, Held(campaign.session.fork(), _setting(model, campaign.session)))
         return campaign
+
+    def restart(self, campaign: Campaign, name: str) -> Campaign:
+        """A new campaign with the model and the settings of another, and nothing measured."""
+        record = campaign.record
+        settings = record.model_dump(include={"epsilon", "delta", "seed", "stop", "context"})
+        fresh = Campaign.new(self.store, self._load(record.model), record.model, name=name, **settings)
+        if campaign.session.verify:
+            fresh.ask_to_verify(campaign.session.verify)
+        self._keep(fresh.record, Held(fresh.session.fork(), self._settled(fresh)))
+        return fresh
 
     def open(self, name: str) -> Campaign:
         """A campaign as it is in the store now."""

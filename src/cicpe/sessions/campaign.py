@@ -256,7 +256,7 @@ class Campaign:
                 event = trial.attached(query, observation, confirm)
                 trial.take(event)
             except InvalidInput as error:
-                raise InvalidInput(f"row {number}: {error.field}", error.value, error.allowed) from None
+                raise type(error)(f"row {number}: {error.field}", error.value, error.allowed) from None
             made.append(event)
         for event in made:
             self.attach(event.query, event.observation, confirm=confirm)

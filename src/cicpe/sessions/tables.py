@@ -39,24 +39,29 @@ def table_of(session: Session) -> str:
 
 
 def read_table(file: Path, session: Session) -> Iterator[tuple[list[float], Values | str]]:
-    """The rows of a CSV file as queries and observations.
+    """The rows of a CSV file as queries and observations; see ``rows_of``."""
+    try:
+        text = file.read_text(encoding="utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InvalidInput("file", str(file), f"a table in UTF-8 that can be read ({error})") from None
+    return rows_of(text, session)
+
+
+def rows_of(text: str, session: Session) -> Iterator[tuple[list[float], Values | str]]:
+    """The rows of a table as queries and observations.
 
     Args:
-        file: A table with a header; commas, semicolons or tabs between.
+        text: A table with a header; commas, semicolons or tabs between.
         session: Says which columns there have to be.
 
     Returns:
         One query and one observation per row; a cell that is no number is refused by its column and line.
     """
-    try:
-        text = file.read_text(encoding="utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
-        raise InvalidInput("file", str(file), f"a table in UTF-8 that can be read ({error})") from None
     first = text.partition("\n")[0]
     separator = max(",;\t", key=first.count)
     rows = list(csv.DictReader(io.StringIO(text), delimiter=separator, skipinitialspace=True))
     if len(rows) > MOST_ROWS:
-        raise InvalidInput("file", str(file), f"at most {MOST_ROWS} rows, not {len(rows)}")
+        raise InvalidInput("table", f"{len(rows)} rows", f"of at most {MOST_ROWS} rows")
     settings, measured = columns(session)
     header = [name.strip() for name in first.rstrip("\r\n").split(separator)]
     for name in (*settings, *measured):

@@ -9,48 +9,13 @@ from torch import Tensor, nn
 from cicpe.beliefs.answers.belief import AnswerBelief
 from cicpe.beliefs.answers.cloud import CloudSearch, log_weights
 from cicpe.beliefs.answers.grid import GridSearch, spread_out
-from cicpe.beliefs.answers.heads import BinaryHead, Heads, NormalHead
+from cicpe.beliefs.answers.heads import BinaryHead, Heads
 from cicpe.beliefs.answers.model import AnswerModel
-from cicpe.beliefs.answers.network import PreparedPlaces
 from cicpe.beliefs.answers.prior import Prior
 from cicpe.beliefs.answers.success import Success
 from cicpe.spaces import Box, Sphere
 from cicpe.statistics import effective_size, systematic
-
-NOISE = 0.2
-SIDE = 10.0
-"""Half the answer's box: a standard normal prior lies well inside."""
-
-
-class Linear(nn.Module):
-    """The exact parameters of y = q . answer + noise, where the answer is in the box's own coordinates."""
-
-    def prepare(self, place: Tensor) -> PreparedPlaces:
-        none = torch.zeros(0)
-        return PreparedPlaces(place, none, none, none, none, none, none)
-
-    def at(self, query: Tensor, places: PreparedPlaces, context: Tensor) -> Tensor:
-        mean = (query * SIDE * places.place).sum(dim=-1)
-        return torch.stack([mean, torch.full_like(mean, NOISE).log()], dim=-1)
-
-    def forward(self, query: Tensor, place: Tensor, context: Tensor) -> Tensor:
-        return self.at(query, self.prepare(place), context)
-
-
-def linear_model(dim: int, draws: int = 20_000) -> AnswerModel:
-    spaces = Box([-1.0] * dim, [1.0] * dim), Box([-SIDE] * dim, [SIDE] * dim)
-    rng = torch.Generator().manual_seed(0)
-    prior = Prior.learn(torch.randn((draws, dim), generator=rng) / SIDE, spaces[1], rng)
-    model = AnswerModel(spaces, Heads((NormalHead(),)), prior, 0, 0, Success(spaces[1], False), 8)
-    model.network = Linear()  # type: ignore[assignment]
-    return model
-
-
-def posterior(query_TQ: Tensor, observation_T: Tensor) -> tuple[Tensor, Tensor]:
-    """Mean and covariance of the answer under a standard normal prior."""
-    precision = torch.eye(query_TQ.shape[1]) + query_TQ.T @ query_TQ / NOISE**2
-    covariance = torch.linalg.inv(precision)
-    return covariance @ query_TQ.T @ observation_T / NOISE**2, covariance
+from linear_family import NOISE, SIDE, linear_model, posterior
 
 
 @pytest.mark.parametrize("dim", [1, 2, 5])

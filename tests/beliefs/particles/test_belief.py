@@ -10,7 +10,7 @@ from torch import Generator, Tensor
 
 from cicpe.beliefs.particles.belief import DegenerateParticles, ParticleBelief, ParticleConfig, ParticleState
 from cicpe.beliefs.particles.likelihood import fit_likelihood
-from cicpe.beliefs.particles.smc import reflect, resample, weights
+from cicpe.beliefs.smc import reflect, resample, weights
 from cicpe.errors import InvalidInput
 from cicpe.evaluation.evaluate import evaluate_agent
 from cicpe.problems import Problem, TaskBatch

@@ -3,7 +3,9 @@
 An episode keeps a cloud with the density that each of its points was drawn from, and how the prior's own draws explain
 the history. A new observation is scored once per point. When the effective sample size asks for it, the cloud is drawn
 anew from a mixture about what explains the history best, in steps of a rising power of the likelihood; a part of the
-mixture is about the prior's own draws, so that a mode which one cloud has missed can be found by the next.
+mixture is about the prior's own draws, so that a mode which one cloud has missed can be found by the next. Where too
+few points are effective even so, or where the cloud explains the history worse than it would explain its own
+predictions, a second cloud is annealed from the prior (``annealing.py``), and each has its evidence as weight.
 
 Everything random depends on the step alone and is shared by all episodes, and every sum is over one episode: what an
 episode does is the same whatever else is in the batch.
@@ -21,6 +23,7 @@ from jaxtyping import Float, Int
 from torch import Generator, Tensor
 
 from cicpe import trees
+from cicpe.beliefs.answers.annealing import Evidence, annealed
 from cicpe.beliefs.answers.grid import WeightedAnswers
 from cicpe.beliefs.answers.model import AnswerModel
 from cicpe.beliefs.answers.network import PreparedPlaces
@@ -38,6 +41,10 @@ FAR = 5.0
 """From a spread of this many times what is wanted on, a cloud may be rough."""
 WIDE = (0.1, 0.2)
 """Shares of a mixture that are spread as the prior, and as all points that explain the history best."""
+DOUBT = 0.5
+"""A second cloud is annealed where a smaller share of predicted histories is explained worse than the real one."""
+REPLICATES = 64
+"""Histories that are predicted to find that share."""
 DEGREES = 5.0
 """Degrees of freedom of the mixture's components: their tails are heavier than a Gaussian's."""
 
@@ -64,6 +71,8 @@ class _Points(NamedTuple):
     latent_NV: Tensor
     log_weight_N: Tensor
     log_likelihood_N: Tensor
+    log_evidence: float = 0.0
+    """Estimated log probability of the history."""
 
 
 class _Modes(NamedTuple):
@@ -188,12 +197,54 @@ class CloudSearch:
             latent_NV = self._drawn(mixture, rng)
             places = self.model.network.prepare(self.model.prior.places(latent_NV))
             log_likelihood = self._log_likelihood(state, places)
-            source = _Points(latent_NV, log_likelihood - self._log_density(mixture, latent_NV), log_likelihood)
+            log_weight = log_likelihood - self._log_density(mixture, latent_NV)
+            source = _Points(
+                latent_NV, log_weight, log_likelihood, float(log_weight.logsumexp(0)) - math.log(len(log_weight))
+            )
             rounds.append(source)
             sizes.append(float(effective_size(source.log_weight_N)))
             if sum(sizes) >= self._wanted(source):
                 break
-        return self._resampled(state, rounds, sizes)
+        first = self._resampled(rounds, sizes)
+        if sum(sizes) < self._wanted(source) or self._is_surprised(state, first, seed + 90):
+            first = self._merged(first, self._annealed(state, seed + 20))
+        return state._replace(
+            latent_BNV=first.latent_NV[None],
+            log_proposal_BN=first.log_likelihood_N[None],
+            log_likelihood_BN=first.log_likelihood_N[None],
+        )
+
+    def _is_surprised(self, state: CloudState, points: "_Points", seed: int) -> bool:
+        """Whether the points explain an episode's history worse than they would explain what they predict."""
+        some = points.latent_NV[:: max(1, len(points.latent_NV) // REPLICATES)]
+        places = self.model.network.prepare(self.model.prior.places(some))
+        parameters = self.model.network.at(state.query_BTQ[0, :, None], places, state.context_BC)
+        rng, heads = torch.Generator().manual_seed(seed), self.model.heads
+        uniform = torch.rand((*parameters.shape[:2], len(heads.heads), 2), generator=rng)
+        real, predicted = (
+            heads.log_probability(parameters, encoded).double().sum(dim=0)
+            for encoded in (state.encoded_BTY[0, :, None], heads.draw(parameters, uniform))
+        )
+        return float((predicted < real).double().mean()) < DOUBT
+
+    def _annealed(self, state: CloudState, seed: int) -> "_Points":
+        """Points of equal weight that were annealed from the prior's draws."""
+        seen = Evidence(state.query_BTQ[0], state.encoded_BTY[0], state.context_BC[0], state.log_prior_draws_BM[0])
+        found = annealed(self.model, self.bank[0], seen, self.points, ROWS, seed)
+        even = torch.zeros_like(found.log_likelihood_N)
+        return _Points(found.latent_NV, even, found.log_likelihood_N, found.log_evidence)
+
+    def _merged(self, first: "_Points", second: "_Points") -> "_Points":
+        """Points of both clouds, each with its evidence as weight: one that missed where most mass is has little."""
+        pair = (first, second)
+        top = max(one.log_evidence for one in pair)
+        share = torch.cat(
+            [torch.full((len(one.latent_NV),), math.exp(one.log_evidence - top)).double() for one in pair]
+        )
+        chosen = systematic(share[None], self.points, 0.5)[0]
+        latent = torch.cat([one.latent_NV for one in pair])[chosen]
+        log_likelihood = torch.cat([one.log_likelihood_N for one in pair])[chosen]
+        return _Points(latent, torch.zeros_like(log_likelihood), log_likelihood)
 
     def _wanted(self, points: "_Points") -> float:
         """Effective points that are enough: fewer while the answer is nowhere near as sharp as it has to be."""
@@ -203,17 +254,18 @@ class CloudSearch:
         spread = (weight * (answer - mean).square()).sum().sqrt()
         return (self.reached if float(spread) < FAR * self.sharp else self.rough) * self.points
 
-    def _resampled(self, state: CloudState, rounds: "list[_Points]", sizes: list[float]) -> CloudState:
-        """The cloud that the points of all rounds amount to."""
+    def _resampled(self, rounds: "list[_Points]", sizes: list[float]) -> "_Points":
+        """Points of equal weight that the points of all rounds amount to."""
         weight = torch.cat(
             [size * torch.softmax(some.log_weight_N, dim=-1) for some, size in zip(rounds, sizes, strict=True)]
         )
         chosen = systematic(weight[None], self.points, 0.5)[0]
-        log_likelihood = torch.cat([some.log_likelihood_N for some in rounds])[chosen]
-        return state._replace(
-            latent_BNV=torch.cat([some.latent_NV for some in rounds])[chosen][None],
-            log_proposal_BN=log_likelihood[None],
-            log_likelihood_BN=log_likelihood[None],
+        size, evidence = torch.tensor(sizes).double(), torch.tensor([some.log_evidence for some in rounds]).double()
+        return _Points(
+            torch.cat([some.latent_NV for some in rounds])[chosen],
+            torch.zeros(self.points, dtype=torch.float64),
+            torch.cat([some.log_likelihood_N for some in rounds])[chosen],
+            float((evidence + (size / size.sum()).log()).logsumexp(0)),
         )
 
     def _mixture(self, state: CloudState, source: "_Points", modes: "_Modes", rng: Generator) -> _Mixture:

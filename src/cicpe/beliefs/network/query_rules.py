@@ -148,10 +148,13 @@ class FunctionThompson(Actor):
 
 
 def _refined(actor: Optimist, output: NetworkOutput, unit: Tensor, rng: Generator, weight: Tensor | float) -> Tensor:
-    """The best of a probe and a few points around it, by the same bound."""
+    """The best of a few points around a probe and the probe itself, by the same bound.
+
+    The probe comes last: where all are as good, queries of different episodes differ, as they did in training.
+    """
     around = 1.0 / len(actor.memory.probes_KQ) ** (1 / unit.shape[-1])
     jitter = around * torch.randn((len(unit), REFINEMENTS, unit.shape[-1]), generator=rng)
-    jitter[:, 0] = 0
+    jitter[:, -1] = 0
     space = actor.query_space
     candidates = space.project(space.from_unit(unit[:, None] + jitter))
     mean, std = actor.memory.predict(output.state.inference, space.to_unit(candidates))

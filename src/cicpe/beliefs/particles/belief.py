@@ -22,7 +22,8 @@ from cicpe.beliefs.lookahead import QueryRule, candidate_queries, score_queries
 from cicpe.beliefs.particles.likelihood import LearnedLikelihood
 from cicpe.beliefs.particles.prediction import simulate_prediction
 from cicpe.beliefs.particles.recommendation import View, recommend
-from cicpe.beliefs.particles.smc import (
+from cicpe.beliefs.predictors import Prediction, two_values
+from cicpe.beliefs.smc import (
     IMPOSSIBLE,
     ParticleCloud,
     SMCTarget,
@@ -35,7 +36,6 @@ from cicpe.beliefs.particles.smc import (
     temper_and_move,
     weights,
 )
-from cicpe.beliefs.predictors import Prediction, two_values
 from cicpe.config import Config
 from cicpe.errors import InvalidInput
 from cicpe.problems import Problem, Task

@@ -6,8 +6,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from cicpe.beliefs.particles.smc import resample
 from cicpe.beliefs.predictors import Prediction
+from cicpe.beliefs.smc import resample
 
 if TYPE_CHECKING:
     from cicpe.beliefs.particles.belief import ParticleBelief, ParticleState

@@ -15,21 +15,24 @@ export const token = {
   drop: () => sessionStorage.removeItem("token"),
 };
 
-async function request(method, path, body, key) {
+async function request(...words) {
+  return (await answered(...words)).json();
+}
+
+/** The answer to a request that was not refused. */
+async function answered(method, path, body, key) {
   const headers = { Accept: "application/json" };
   if (token.get()) headers.Authorization = `Bearer ${token.get()}`;
   if (key) headers["Idempotency-Key"] = key;
   if (body !== undefined) headers["Content-Type"] = "application/json";
-  let answer, content;
   try {
-    answer = await fetch(`api/${path}`, { method, headers, body: body === undefined ? undefined : JSON.stringify(body) });
-    content = await answer.json();
-  } catch {
-    throw new Offline("The server does not answer.");
+    const answer = await fetch(`api/${path}`, { method, headers, body: body === undefined ? undefined : JSON.stringify(body) });
+    if (answer.ok) return answer;
+    const fault = await answer.json();
+    throw answer.status >= 500 ? new Offline(fault.message ?? "The server is in trouble.") : new Refusal(answer.status, fault);
+  } catch (error) {
+    throw error instanceof Refusal || error instanceof Offline ? error : new Offline("The server does not answer.");
   }
-  if (answer.status >= 500) throw new Offline(content.message ?? "The server is in trouble.");
-  if (!answer.ok) throw new Refusal(answer.status, content);
-  return content;
 }
 
 // A name is said to be one: the first letters of another campaign's id may look the same.
@@ -47,5 +50,13 @@ export const api = {
   log: (name) => request("GET", campaign(name, "/log")),
   exported: (name) => request("GET", campaign(name, "/export")),
   change: (name, kind, body, key) => request("POST", campaign(name, `/${kind}`), body, key),
+  table: async (name) => (await answered("GET", campaign(name, "/table"))).text(),
+  templates: () => request("GET", "templates"),
+  check: (draft) => request("POST", "experiments/check", draft),
+  estimate: (document) => request("POST", "experiments/estimate", { document }),
+  training: () => request("GET", "training"),
+  train: (wish) => request("POST", "training", wish),
+  cancel: (id) => request("POST", "training/cancel", { id }),
+  restart: (name, fresh) => request("POST", campaign(name, "/restart"), { name: fresh }),
   fork: (name, copy) => request("POST", campaign(name, "/fork"), { name: copy }),
 };

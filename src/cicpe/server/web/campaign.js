@@ -1,7 +1,7 @@
 // One campaign: the open query, the answer, how sure it is, the history, the log, and every change to it.
 
 import { Offline, Refusal, api } from "./api.js";
-import { announce, drafts, figure, freshKey, h, numberFields, point, unbroken } from "./dom.js";
+import { announce, drafts, figure, freshKey, h, numberFields, openFile, point, saveFile, typedNumber, unbroken } from "./dom.js";
 import { answerInterval, answerName, answerValue, answerWords, measurementLabels, measurementReader, observationWords, queryWords, settingLabel, settingName, settingValue, toleranceWords } from "./units.js";
 import { confidencePlot, intervalBar, spacePlot } from "./plots.js";
 
@@ -10,6 +10,7 @@ const STATES = { asking: "asking", stopped: "stopped", truncated: "out of querie
 
 const plural = (count, noun) => `${count} ${noun}${count === 1 ? "" : "s"}`;
 const short = (model) => model.split("/").at(-1);
+const nextName = (name) => (/-\d{1,6}$/.test(name) ? name.replace(/\d+$/, (number) => String(Number(number) + 1)) : `${name.slice(0, 60)}-2`);
 const when = (text) => text.slice(0, 16).replace("T", " ");
 
 /** Shows a campaign in `place` and keeps it up to date; returns a function that ends that. */
@@ -87,12 +88,12 @@ export function campaignPage(place, name, { connection, fail }) {
   // Changing.
 
   /** Sends a change; `form` says what was wrong with it, and a change that was overtaken is kept. */
-  async function change(kind, body, { form, key = freshKey(), said, settled, focus = "#observe-0", mine = null } = {}) {
+  async function change(kind, body, { form, key = freshKey(), said, settled, focus = "#observe-0", mine = null, versioned = true } = {}) {
     if (busy) return false;
     busy = true;
     place.classList.add("busy");
     try {
-      view = await api.change(name, kind, { ...body, expected_version: view.status.version }, key);
+      view = await api.change(name, kind, versioned ? { ...body, expected_version: view.status.version } : body, key);
       connection(true);
       settled?.();
       [plot, log] = await Promise.all([api.plot(name), api.log(name)]);
@@ -179,14 +180,27 @@ export function campaignPage(place, name, { connection, fail }) {
     if (in_prior !== "no" && in_prior !== "doubtful") return null;
     const how = in_prior === "no" ? "does not look" : "hardly looks";
     const release = () => change("release", {}, { said: () => "The stop was released.", focus: null });
+    const error = h("p", { class: "error", role: "alert" });
     return h(
       "div", { class: "notice", "data-notice": "alarm" },
       h("h2", null, `What was measured ${how} like what the model was trained for`),
       h("p", null, `Data of its own kind looks as odd in at most ${figure(100 * p_value, 2)} % of campaigns, and the promise holds only for that kind. Is there a slip among the values below? It can be corrected.`),
       held ? h("p", null, "The campaign is as sure as was asked for, and does not stop before you have looked at this.") : null,
-      held ? h("button", { type: "button", id: "release", onclick: release }, "I have looked: stop all the same") : null,
+      in_prior === "no" ? h("p", null, "Where it is none, this run looks spoilt: begin it anew. What was measured stays here.") : null,
+      h("div", { class: "row" }, in_prior === "no" ? h("button", { type: "button", id: "restart", onclick: () => restart(nextName(view.campaign.name), error) }, "Restart") : null, held ? h("button", { type: "button", id: "release", onclick: release }, "I have looked: stop all the same") : null),
+      error,
       released ? h("p", null, "Someone has looked, and let it stop all the same.") : null,
     );
+  }
+
+  /** Begins the campaign anew: the same model and settings, nothing measured. A name that is taken is counted on. */
+  async function restart(fresh, error, tries = 20) {
+    try {
+      location.hash = `#/c/${encodeURIComponent((await api.restart(name, fresh)).campaign.name)}`;
+    } catch (problem) {
+      if (problem instanceof Refusal && problem.fault.field === "name" && tries) return restart(nextName(fresh), error, tries - 1);
+      error.textContent = problem instanceof Refusal ? sentence(problem) : problem.message;
+    }
   }
 
   const confidenceCard = () => h("section", { class: "card", "aria-labelledby": "h-confidence" }, h("h2", { id: "h-confidence" }, "Confidence after each step"), h("p", { class: "quiet" }, view.status.reason.words), h("div", { id: "confidence", class: "drawing" }));
@@ -237,16 +251,30 @@ export function campaignPage(place, name, { connection, fail }) {
       event.preventDefault();
       const observation = fields.read();
       if (!observation) return;
-      const text = JSON.stringify(observation);
+      const set = reallySet();
+      if (!set) return;
+      const text = JSON.stringify([observation, set]);
       if (sent.text !== text) sent = { text, key: freshKey() }; // the same value, sent again after a lost answer, counts once
-      await change("tell", { observation, confirm: confirmed(fields) }, { form: fields, key: sent.key, mine: { query: status.query, observation }, said: () => spoken(status.step), settled: draft.drop });
+      await change("tell", { observation, at: set, confirm: confirmed(fields) }, { form: fields, key: sent.key, mine: { query: status.query, observation }, said: () => spoken(status.step), settled: draft.drop });
     }
+    /** What was really set, by name, where it was something else; null where that cannot be read. */
+    function reallySet() {
+      const typed = settingInputs.map((input, i) => [settingName(status.units, i), input.value]).filter(([, text]) => text.trim());
+      const wrong = typed.find(([, text]) => !Number.isFinite(typedNumber(text)));
+      if (wrong) fields.refuse(`${wrong[0]}: \u201c${wrong[1]}\u201d is not a number.`);
+      return wrong ? null : Object.fromEntries(typed.map(([key, text]) => [key, typedNumber(text)]));
+    }
+    const settingInputs = (status.units?.settings ?? []).map((_, i) => h("input", { id: `set-${i}`, type: "text", inputmode: "decimal", autocomplete: "off", placeholder: figure(status.query[i], 6) }));
+    const other = settingInputs.length ? h("details", { class: "more no-print" }, h("summary", null, "Something else was really set"), h("div", { class: "numbers" }, settingInputs.map((input, i) => h("div", { class: "field" }, h("label", { for: input.id }, `Really set: ${settingLabel(status.units, i)}`), input)))) : null;
+    const say = (word) => () => ((fields.inputs[0].value = word), form.requestSubmit());
+    const words = status.units?.readout?.kind === "yes/no" ? h("div", { class: "row no-print" }, ["yes", "no"].map((word) => h("button", { type: "button", class: "answer-button", onclick: say(word) }, word[0].toUpperCase() + word.slice(1)))) : null;
+    const form = h("form", { id: "observe", onsubmit: record, novalidate: true }, words, fields.element, other, h("div", { class: "row" }, h("button", { class: "primary", type: "submit" }, "Record"), undoButton()));
     return h(
       "section", { class: "card query", "aria-labelledby": "h-query" },
-      h("div", { class: "row" }, h("h2", { id: "h-query" }, `Query ${status.step}`), left === null ? null : h("span", { class: "quiet" }, `about ${Math.max(1, Math.round(left))} more to expect`)),
+      h("div", { class: "row" }, h("h2", { id: "h-query" }, `Query ${status.step}`), h("span", { class: "quiet" }, `${left === null ? "" : `about ${Math.max(1, Math.round(left))} more to expect, `}at most ${Math.max(setting.horizon - status.history.length, 1)}`)),
       h("p", { class: "quiet" }, status.verifying ? "It is sure enough. One more measurement, to check that nothing is off, here:" : "Measure here:"),
       settingsShown(status.query, true),
-      h("form", { id: "observe", onsubmit: record, novalidate: true }, fields.element, h("div", { class: "row" }, h("button", { class: "primary", type: "submit" }, "Record"), undoButton())),
+      form,
       keptNote(),
       skipForm(),
     );
@@ -318,17 +346,13 @@ export function campaignPage(place, name, { connection, fail }) {
       answerTable(),
       h("p", null, `After ${plural(status.step, "step")}, with a confidence of ${figure(status.confidence, 3)}.`),
       status.truncated ? h("p", { class: "warn" }, "The model has made every query that it can, and is not as sure as was asked for.") : null,
-      h("div", { class: "row no-print" }, h("button", { class: "primary", type: "button", onclick: () => window.print() }, "Print the report"), h("button", { type: "button", onclick: save }, "Export"), undoButton()),
+      h("div", { class: "row no-print" }, h("button", { class: "primary", type: "button", onclick: () => window.print() }, "Print the report"), h("button", { type: "button", onclick: save }, "Export"), h("button", { type: "button", onclick: saveTable }, "Table (CSV)"), undoButton()),
       keptNote(),
     );
   }
 
-  async function save() {
-    const file = new Blob([JSON.stringify(await api.exported(name), null, 1)], { type: "application/json" });
-    const link = h("a", { href: URL.createObjectURL(file), download: `${view.campaign.name}.json` });
-    link.click();
-    URL.revokeObjectURL(link.href);
-  }
+  const save = async () => saveFile(`${view.campaign.name}.json`, JSON.stringify(await api.exported(name), null, 1), "application/json");
+  const saveTable = async () => saveFile(`${view.campaign.name}.csv`, await api.table(name), "text/csv");
 
   // The history and what can be done to it.
 
@@ -385,9 +409,21 @@ export function campaignPage(place, name, { connection, fail }) {
       const observation = where && values.read();
       if (observation) change("attach", { query: where, observation, confirm: confirmed(values) }, { form: values, focus: null });
     };
+    /** All rows of a table or none; where some are not plausible, the same file opened again is taken. */
+    let doubted = "";
+    const table = h("p", { class: "error", id: "table-error", role: "alert" });
+    const takeTable = (csv, file) => {
+      const told = { inputs: [], refuse: (text) => (table.textContent = text.replace("press the button once more", "open the file once more")) };
+      const confirm = doubted === csv;
+      doubted = csv;
+      table.textContent = "";
+      change("table", { csv, confirm }, { form: told, focus: null, key: null, versioned: false, said: () => `The measurements of ${file} are recorded.` });
+    };
+    const columns = [...setting.query.map((_, i) => settingName(view.status.units, i)), ...(view.status.units?.readout ? [view.status.units.readout.name] : setting.observations === 1 ? ["y"] : measured(setting.observations))];
     return h(
-      "details", { class: "more no-print" }, h("summary", null, "Add a measurement made elsewhere"),
+      "details", { class: "more no-print" }, h("summary", null, "Add measurements made elsewhere"),
       h("form", { onsubmit: submit }, h("p", { class: "quiet" }, "It counts as data. The guarantee is about queries that the agent chose, so the report says how many were not."), query.element, values.element, h("button", { type: "submit" }, "Add it")),
+      h("div", { class: "table-in" }, h("p", { class: "quiet" }, `Many at once: a table whose first row names the columns ${columns.join(", ")}. All rows are taken, or none.`), openFile("Open a table (CSV)", ".csv,text/csv,text/plain", takeTable), table),
     );
   }
 
@@ -404,6 +440,8 @@ export function campaignPage(place, name, { connection, fail }) {
     const ranges = view.setting.query.map(({ low, high }) => `${figure(low, 4)} to ${figure(high, 4)}`);
     const alike = new Set(ranges).size === 1;
     const queries = alike ? `${ranges.length > 1 ? "each coordinate of " : ""}a query is from ${ranges[0]}` : ranges.map((range, i) => `x${i + 1} is from ${range}`).join(", ");
+    const { settings = [], readout } = view.status.units ?? {};
+    if (settings.length) return [...settings.map((_, i) => `${settingLabel(view.status.units, i)} from ${ranges[i]}`), readout ? measurementLabels(view.status.units, 1)[0] : ""].filter(Boolean).join("; ");
     return `${queries}; measurements are as they were typed`;
   }
 
@@ -426,7 +464,7 @@ export function campaignPage(place, name, { connection, fail }) {
     return h(
       "details", { class: "card particulars", open: place.querySelector(".particulars")?.open ?? false }, h("summary", null, h("h2", null, "Particulars")),
       h("dl", null, rows.map(([term, text]) => h("div", null, h("dt", null, term), h("dd", null, text)))),
-      h("form", { class: "no-print", onsubmit: fork }, h("div", { class: "field" }, h("label", { for: "fork-name" }, "Copy this campaign under another name"), copy), error, h("div", { class: "row" }, h("button", { type: "submit" }, "Copy"), h("button", { type: "button", onclick: save }, "Export"), h("button", { type: "button", onclick: () => window.print() }, "Print a report"))),
+      h("form", { class: "no-print", onsubmit: fork }, h("div", { class: "field" }, h("label", { for: "fork-name" }, "Copy this campaign under another name"), copy), error, h("div", { class: "row" }, h("button", { type: "submit" }, "Copy"), h("button", { type: "button", onclick: () => restart(copy.value.trim() || nextName(campaign.name), error) }, "Begin it anew"), h("button", { type: "button", onclick: save }, "Export"), h("button", { type: "button", onclick: saveTable }, "Table (CSV)"), h("button", { type: "button", onclick: () => window.print() }, "Print a report"))),
     );
   }
 

@@ -48,6 +48,38 @@ export function typedValue(text) {
   return /^(yes|no|y|n|true|false)$/i.test(text.trim()) ? text.trim().toLowerCase() : null;
 }
 
+/** A field with its label, a hint and room for what is wrong with it. */
+export const labelled = (label, input, hint = "") => h("div", { class: "field" }, h("label", { for: input.id }, label), input, h("p", { class: "quiet small", id: `${input.id}-hint` }, hint));
+
+/** A field for text; numbers are text too, so that what is wrong with them can be said. */
+export const textField = (id, value = "", inputmode = "decimal") => h("input", { id, type: "text", inputmode, autocomplete: "off", spellcheck: "false", value, "aria-describedby": `${id}-hint` });
+
+/** Gives a file to whoever looks at the page. */
+export function saveFile(name, text, type) {
+  const link = h("a", { href: URL.createObjectURL(new Blob([text], { type })), download: name });
+  link.click();
+  URL.revokeObjectURL(link.href);
+}
+
+/** A button that opens a file and hands over its text. */
+export function openFile(label, accept, taken, kind = "") {
+  const input = h("input", { type: "file", accept, class: "hidden-text", tabindex: -1, "aria-label": label, onchange: read });
+  async function read() {
+    const [file] = input.files;
+    input.value = ""; // the same file can be opened again
+    if (file) taken(await file.text(), file.name);
+  }
+  return h("span", { class: "no-print" }, input, h("button", { type: "button", class: kind, onclick: () => input.click() }, label));
+}
+
+/** Does something when nothing has been asked of it for a while. */
+export function debounced(act, milliseconds) {
+  let timer;
+  const later = (...words) => (clearTimeout(timer), (timer = setTimeout(() => act(...words), milliseconds)));
+  later.cancel = () => clearTimeout(timer);
+  return later;
+}
+
 /** Says something to a screen reader. */
 export function announce(text) {
   const live = document.getElementById("live");

@@ -1,9 +1,11 @@
-// Which page is shown: `#/` is every campaign, `#/c/NAME` is one.
+// Which page is shown: `#/` is every campaign, `#/c/NAME` is one, `#/new` a new experiment, `#/training` its training.
 
 import { token } from "./api.js";
 import { campaignPage } from "./campaign.js";
 import { h } from "./dom.js";
+import { experimentPage } from "./experiment.js";
 import { homePage } from "./home.js";
+import { trainingPage } from "./training.js";
 
 const main = document.getElementById("main");
 const crumbs = document.getElementById("crumbs");
@@ -37,17 +39,15 @@ function askToken(wrong) {
 function show() {
   leave();
   leave = () => {};
-  const [, named] = location.hash.match(/^#\/c\/(.+)$/) ?? [];
   main.replaceChildren(h("p", { class: "quiet" }, "One moment."));
-  if (named) {
-    const name = decodeURIComponent(named);
-    crumbs.replaceChildren(h("a", { href: "#/" }, "Campaigns"), h("span", { "aria-hidden": "true" }, " / "), h("span", { "aria-current": "page" }, name));
-    leave = campaignPage(main, name, { connection, fail });
-  } else {
-    crumbs.replaceChildren();
-    homePage(main, { connection, fail });
-  }
+  const [, kind, rest] = location.hash.match(/^#\/(c|new|training)(?:\/(.+))?$/) ?? [];
+  const name = rest === undefined ? "" : decodeURIComponent(rest);
+  const page = { c: name ? campaignPage : null, new: experimentPage, training: (place, _, ways) => trainingPage(place, ways) }[kind];
+  crumbs.replaceChildren(...(page ? trail({ c: name, new: "New experiment", training: "Training" }[kind]) : []));
+  leave = (page ?? ((place, _, ways) => homePage(place, ways)))(main, name, { connection, fail });
 }
+
+const trail = (here) => [h("a", { href: "#/" }, "Campaigns"), h("span", { "aria-hidden": "true" }, " / "), h("span", { "aria-current": "page" }, here)];
 
 const [, given] = location.hash.match(/^#token=(.+)$/) ?? [];
 if (given) {

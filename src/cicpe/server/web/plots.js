@@ -1,17 +1,17 @@
 // Plots as SVG: confidence over time, and the query space in one, two or more coordinates.
 
 import { figure, point, rounded, s } from "./dom.js";
-import { observationWords, queryWords, settingLabel, settingName } from "./units.js";
+import { observationWords, queryWords, readingLabel, settingLabel, settingName } from "./units.js";
 
-const clamp = (value, low, high) => Math.min(Math.max(value, low), high);
-const scale = (low, high, from, to) => (value) => from + ((value - low) / (high - low || 1)) * (to - from);
-const logScale = (low, high, from, to) => (value) => from + (Math.log(Math.max(value, low / 1e6) / low) / Math.log(high / low)) * (to - from);
+export const clamp = (value, low, high) => Math.min(Math.max(value, low), high);
+export const scale = (low, high, from, to) => (value) => from + ((value - low) / (high - low || 1)) * (to - from);
+export const logScale = (low, high, from, to) => (value) => from + (Math.log(Math.max(value, low / 1e6) / low) / Math.log(high / low)) * (to - from);
 /** The scale of a setting: by factors where its own is. */
-const along = (units, k, { low, high }, from, to) => (units?.settings?.[k]?.log ? logScale : scale)(low, high, from, to);
-const title = (text) => s("title", null, text);
+export const along = (units, k, { low, high }, from, to) => (units?.settings?.[k]?.log ? logScale : scale)(low, high, from, to);
+export const title = (text) => s("title", null, text);
 
 /** A few round numbers between two. */
-function ticks(low, high, wanted = 4) {
+export function ticks(low, high, wanted = 4) {
   const rough = (high - low) / wanted || 1;
   const unit = 10 ** Math.floor(Math.log10(rough));
   const step = [1, 2, 5, 10].map((factor) => factor * unit).find((size) => size >= rough * 0.999);
@@ -21,7 +21,7 @@ function ticks(low, high, wanted = 4) {
 }
 
 /** Round numbers on the scale of a setting. */
-function settingTicks(units, k, { low, high }, wanted) {
+export function settingTicks(units, k, { low, high }, wanted) {
   if (!units?.settings?.[k]?.log) return ticks(low, high, wanted);
   const found = [];
   for (let power = Math.floor(Math.log10(low)); power <= Math.log10(high); power++) for (const factor of [1, 2, 5]) found.push(factor * 10 ** power);
@@ -29,7 +29,7 @@ function settingTicks(units, k, { low, high }, wanted) {
   return inside.length > 2 * wanted ? inside.filter((value) => Number.isInteger(Math.log10(value))) : inside;
 }
 
-function frame(width, height, label, ...content) {
+export function frame(width, height, label, ...content) {
   return s("svg", { viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": label, class: "plot" }, content);
 }
 
@@ -49,7 +49,7 @@ function axes({ left, right, top, bottom, x, y, xs, ys, names = [] }) {
 
 /** Confidence after every step against the confidence at which it stops. */
 export function confidencePlot(width, { campaign, setting, status }, trace) {
-  const height = 230, left = 40, right = width - 12, top = 22, bottom = height - 34;
+  const height = 244, left = 40, right = width - 12, top = 30, bottom = height - 40;
   const made = trace.length - 1;
   const last = Math.min(setting.horizon, Math.max(made + Math.ceil(status.expected_remaining_queries ?? 0), 4));
   const x = scale(0, last, left, right), y = scale(0, 1, bottom, top);
@@ -61,7 +61,7 @@ export function confidencePlot(width, { campaign, setting, status }, trace) {
   const now = trace[made].confidence;
   return frame(
     width, height, `Confidence after ${made} steps: ${figure(now, 3)}; ${asked}.`,
-    axes({ left, right, top, bottom, x, y, xs: ticks(0, last, Math.min(last, 6)).filter(Number.isInteger), ys: [0, 0.5, 1] }),
+    axes({ left, right, top, bottom, x, y, xs: ticks(0, last, Math.min(last, 6)).filter(Number.isInteger), ys: [0, 0.5, 1], names: ["measurements", "confidence"] }),
     s("path", { d: `${path}L${x(made)} ${bottom}L${x(0)} ${bottom}Z`, class: "area" }),
     s("line", { x1: left, x2: right, y1: y(target), y2: y(target), class: "target" }),
     s("text", { x: left + 6, y: y(target) - 7, class: "strong" }, asked),
@@ -108,7 +108,7 @@ function curve(width, { setting, status }, { skips }) {
   return frame(
     width, height, `The query space, with ${status.history.length} measurements${status.query ? `; the next at ${point(status.query)}` : ""}.`,
     here,
-    axes({ left, right, top, bottom, x, y, xs: settingTicks(status.units, 0, { low, high }, 5), ys: ticks(least - margin, most + margin, 4), names: status.units?.settings?.length ? [settingLabel(status.units, 0), status.units.readout?.name] : [] }),
+    axes({ left, right, top, bottom, x, y, xs: settingTicks(status.units, 0, { low, high }, 5), ys: ticks(least - margin, most + margin, 4), names: [settingLabel(status.units, 0), readingLabel(status.units)] }),
     s("path", { d: sorted.map(([a, b], i) => `${i ? "L" : "M"}${a.toFixed(1)} ${b.toFixed(1)}`).join(""), class: "line thin" }),
     skips.map((skip) => cross(x(skip.query[0]), bottom, `skipped${skip.reason ? `: ${skip.reason}` : ""}`)),
     status.query ? [s("line", { x1: next, x2: next, y1: top, y2: bottom, class: "next-line" }), s("text", { x: clamp(next, left + 14, right - 14), y: top - 9, "text-anchor": "middle", class: "strong" }, "next")] : null,
@@ -118,7 +118,7 @@ function curve(width, { setting, status }, { skips }) {
 
 /** Two coordinates: where it was measured, and where the answer lies. */
 function map(width, { setting, status }, { skips }) {
-  const side = Math.min(width, 460), height = side, left = 44, right = side - 12, top = status.units?.settings?.length ? 26 : 14, bottom = height - 44;
+  const side = Math.min(width, 460), height = side, left = 44, right = side - 12, top = 26, bottom = height - 44;
   const [across, up] = setting.query;
   const inset = 15; // room in the frame for what is drawn about a point at the edge
   const x = along(status.units, 0, across, left + inset, right - inset), y = along(status.units, 1, up, bottom - inset, top + inset);
@@ -140,7 +140,7 @@ function map(width, { setting, status }, { skips }) {
   });
   const svg = frame(
     side, height, `The query space, with ${status.history.length} measurements${status.query ? `; the next at ${point(status.query)}` : ""}.`,
-    axes({ left, right, top, bottom, x, y, xs: settingTicks(status.units, 0, across, 4), ys: settingTicks(status.units, 1, up, 4), names: status.units?.settings?.length ? [settingLabel(status.units, 0), settingLabel(status.units, 1)] : [] }),
+    axes({ left, right, top, bottom, x, y, xs: settingTicks(status.units, 0, across, 4), ys: settingTicks(status.units, 1, up, 4), names: [settingLabel(status.units, 0), settingLabel(status.units, 1)] }),
     s("rect", { x: left, y: top, width: right - left, height: bottom - top, class: "border" }),
     setting.answer_lies === "query" ? belief() : null,
     skips.map((skip) => cross(x(skip.query[0]), y(skip.query[1]), `skipped${skip.reason ? `: ${skip.reason}` : ""}`)),

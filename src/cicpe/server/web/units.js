@@ -10,6 +10,11 @@ export const settingLabel = (units, i) => {
   const one = units?.settings?.[i];
   return one ? (one.unit ? `${one.name} (${one.unit})` : one.name) : `x${i + 1}`;
 };
+/** What is measured, as an axis says it. */
+export const readingLabel = (units) => {
+  const one = units?.readout;
+  return one ? (one.unit ? `${one.name} (${one.unit})` : one.name) : "measured";
+};
 export const answerName = (units, i) => units?.answers?.[i]?.name ?? `x${i + 1}`;
 
 /** One value of a setting or of an answer, as people write it. */

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cicpe.errors import InvalidInput
+from cicpe.files import data_folder
 from cicpe.sessions.stores.addresses import shown
 from cicpe.sessions.stores.base import Store, StoreError
 
@@ -21,10 +22,7 @@ def default_store() -> str:
         A place as ``open_store`` takes it.
     """
     given = os.environ.get("CICPE_STORE")
-    if given:
-        return given
-    home = os.environ.get("XDG_DATA_HOME") or "~/.local/share"
-    return str(Path(home).expanduser() / "cicpe" / "campaigns.db")
+    return given or str(data_folder() / "campaigns.db")
 
 
 def open_existing(place: str | Path | None = None) -> "SqlStore":

@@ -10,7 +10,7 @@ from cicpe import trees
 from cicpe.beliefs.lookahead import LAGS, _order, score_queries
 from cicpe.beliefs.particles.belief import ParticleBelief, ParticleConfig
 from cicpe.beliefs.particles.recommendation import View, recommend
-from cicpe.beliefs.particles.smc import ParticleCloud, SMCTarget, draw_move, log_likelihoods, portions
+from cicpe.beliefs.smc import ParticleCloud, SMCTarget, draw_move, log_likelihoods, portions
 from cicpe.problems import Problem, Task, TaskBatch
 from cicpe.problems.ackley import Ackley
 from cicpe.problems.binary_search import BinarySearch
