@@ -10,6 +10,8 @@ from cicpe.sessions.session import Session
 from cicpe.sessions.values import Values
 
 MOST_ROWS = 10_000
+SHOWN = 200
+"""Letters of a header that are shown."""
 NOTES = ("step", "source")
 """Columns that are written for the reader, and not read."""
 
@@ -59,14 +61,19 @@ def rows_of(text: str, session: Session) -> Iterator[tuple[list[float], Values |
     """
     first = text.partition("\n")[0]
     separator = max(",;\t", key=first.count)
-    rows = list(csv.DictReader(io.StringIO(text), delimiter=separator, skipinitialspace=True))
-    if len(rows) > MOST_ROWS:
-        raise InvalidInput("table", f"{len(rows)} rows", f"of at most {MOST_ROWS} rows")
+    try:
+        rows = list(csv.DictReader(io.StringIO(text), delimiter=separator, skipinitialspace=True))
+    except csv.Error as error:
+        raise InvalidInput("table", first[:SHOWN], f"a table that can be read ({error})") from None
+    if not 0 < len(rows) <= MOST_ROWS:
+        raise InvalidInput("table", f"{len(rows)} rows", f"of 1 to {MOST_ROWS} rows below a header")
     settings, measured = columns(session)
     header = [name.strip() for name in first.rstrip("\r\n").split(separator)]
     for name in (*settings, *measured):
         if name not in header:
-            raise InvalidInput("column", name, f"in the header, which is {', '.join(header)}{meant(name, header)}")
+            raise InvalidInput(
+                "column", name, f"in the header, which is {', '.join(header)[:SHOWN]}{meant(name, header)}"
+            )
     for line, row in enumerate(rows, start=2):
         cells = {str(key).strip(): value for key, value in row.items() if key is not None}
         query = [_number(cells[name], name, line) for name in settings]
