@@ -32,6 +32,8 @@ KEPT = 32
 """Campaigns whose sessions are kept."""
 MODELS = 8
 """Models that are kept."""
+OWN = " (trained here)"
+"""What tells a model of the server's own from another of that name."""
 
 
 class Held(NamedTuple):
@@ -73,10 +75,21 @@ class CampaignService:
             raise InvalidInput("model", name, f"one of {', '.join(self.models) or 'none: the zoo is empty'}")
         return self._load(self.models[name])
 
-    def add_model(self, name: str, folder: Path) -> None:
-        """Takes one more model that campaigns may be begun with."""
+    def add_model(self, folder: Path) -> str:
+        """Takes one more model that campaigns may be begun with.
+
+        Args:
+            folder: Where it is. Its name counts, unless another model has it: a later zoo may bring one that is so
+                called.
+
+        Returns:
+            What it is called here.
+        """
+        place = folder.resolve()
         with self._lock:
-            self.models = {**self.models, name: str(folder)}
+            name = place.name if place.name not in self.models else f"{place.name}{OWN}"
+            self.models = {**self.models, name: str(place)}
+        return name
 
     def check_new_name(self, name: str) -> None:
         """Refuses a name that a model or a campaign has already."""

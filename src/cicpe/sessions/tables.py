@@ -11,6 +11,8 @@ from cicpe.sessions.session import Session
 from cicpe.sessions.values import Values
 
 MOST_ROWS, MOST_BYTES = 10_000, 10_000_000
+SHOWN = 200
+"""Letters of a header that are shown."""
 NOTES = ("step", "source")
 """Columns that are written for the reader, and not read."""
 
@@ -62,18 +64,19 @@ def rows_of(text: str, session: Session) -> Iterator[tuple[list[float], Values |
         One query and one observation per row; a cell that is no number is refused by its column and line.
     """
     text = text.replace("\r\n", "\n").replace("\r", "\n")
-    separator = max(",;\t", key=text.partition("\n")[0].count)
+    first = text.partition("\n")[0]
+    separator = max(",;\t", key=first.count)
     reader = csv.DictReader(io.StringIO(text), delimiter=separator, skipinitialspace=True)
     try:
         header, rows = [name.strip() for name in reader.fieldnames or []], list(reader)
     except csv.Error as error:
-        raise InvalidInput("table", text[:20], f"of short cells ({error})") from None
-    if len(rows) > MOST_ROWS:
-        raise InvalidInput("table", f"{len(rows)} rows", f"of at most {MOST_ROWS} rows")
+        raise InvalidInput("table", first[:SHOWN], f"a table that can be read ({error})") from None
+    if not 0 < len(rows) <= MOST_ROWS:
+        raise InvalidInput("table", f"{len(rows)} rows", f"of 1 to {MOST_ROWS} rows below a header")
     settings, measured = columns(session)
     for name in (*settings, *measured):
         if header.count(name) != 1:
-            found = f"{', '.join(header)}{meant(name, header)}"
+            found = f"{', '.join(header)[:SHOWN]}{meant(name, header)}"
             raise InvalidInput("column", name, f"in the header, once; the header is {found}")
     for line, row in enumerate(rows, start=2):
         if None in row:  # a comma within a number, say: the values would be those of other columns
