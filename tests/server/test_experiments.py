@@ -219,6 +219,17 @@ def test_a_training_becomes_a_model_and_a_campaign(server: TestClient, tmp_path:
 
 
 @pytest.mark.usefixtures("pretender")
+def test_a_name_that_a_later_zoo_takes_is_no_trouble(server: TestClient, store: Store, tmp_path: Path) -> None:
+    start(server, "quick")
+    ended(server, "done")
+    (tmp_path / "models" / "quick").rename(tmp_path / "models" / "gp-max-1d")
+    later = TestClient(make_app(store, trained=tmp_path / "models"), base_url=HERE)
+    assert {"gp-max-1d", "gp-max-1d (trained here)"} <= set(later.get("/api/models").json()["models"])
+    wish = {"name": "own", "model": "gp-max-1d (trained here)", "epsilon": 0.2, "delta": 0.1}
+    assert later.post("/api/campaigns", json=wish).json()["campaign"]["model"].startswith(str(tmp_path))
+
+
+@pytest.mark.usefixtures("pretender")
 def test_a_second_training_is_refused_in_words(server: TestClient) -> None:
     assert start(server, "waits", "mine").status_code == 202
     second = start(server, "quick", "yours")
@@ -359,6 +370,11 @@ def test_a_table_of_earlier_measurements(server: TestClient) -> None:
     assert server.post("/api/campaigns/twin/table", json={"csv": exported}).status_code == 200
     histories = [server.get(f"/api/campaigns/{name}").json()["status"]["history"] for name in ("titan", "twin")]
     assert histories[0] == histories[1]
+    hostile = ("x1,y\n" + '"' * 200_001 + "\n", "x1,y\n", "\n", "\x00", "x" * 100_000 + "\n1\n")
+    for csv in hostile:
+        refused = server.post(table, json={"csv": csv})
+        assert refused.status_code == 422
+        assert len(refused.content) < 4_000
     for csv, words in (("x1;y\n0.5;1\n7;1\n", "row 2"), ("a,b\n1,2\n", "x1"), ("x1,y\n0.5,red\n", "line 2")):
         refused = server.post(table, json={"csv": csv})
         assert refused.status_code == 422
@@ -368,6 +384,17 @@ def test_a_table_of_earlier_measurements(server: TestClient) -> None:
     assert doubtful.json()["needs_confirmation"]
     assert len(server.get("/api/campaigns/titan").json()["status"]["history"]) == 2
     assert server.post(table, json={"csv": "x1,y\n0.5,60.7\n", "confirm": True}).status_code == 200
+
+
+def test_a_table_that_is_sent_again_is_recorded_once(server: TestClient) -> None:
+    wish = {"name": "titan", "model": "gp-max-1d", "epsilon": 0.2, "delta": 0.1}
+    assert server.post("/api/campaigns", json=wish).status_code == 201
+    table, body = "/api/campaigns/titan/table", {"csv": "x1;y\n0.25;0.5\n0.75;1.25\n", "expected_version": 0}
+    for _ in range(2):
+        sent = server.post(table, json=body, headers={"Idempotency-Key": "last-year"})
+        assert (sent.status_code, len(sent.json()["status"]["history"])) == (200, 2)
+    overtaken = server.post(table, json=body)
+    assert (overtaken.status_code, overtaken.json()["field"]) == (409, "expected_version")
 
 
 def test_a_spoilt_campaign_is_begun_anew(server: TestClient) -> None:

@@ -189,9 +189,8 @@ def new(
             seed=random_seed,
             stop=stop,
             context=known,
+            verify=verify,
         )
-        if verify:
-            campaign.ask_to_verify(verify)
         _show(commands, campaign.record, campaign.session.status(), as_json)
 
 
@@ -303,9 +302,9 @@ def correct(
     _change(
         place,
         campaign,
-        None,
+        EarlierStep(step),
         as_json,
-        lambda one, _: one.correct(step, _observation(one, values), confirm=yes, key=key),
+        lambda one, which: one.correct(step, _observation(one, values), confirm=yes, key=key, **which),
     )
 
 
@@ -391,7 +390,7 @@ def attach(
     if value is None:
         if not query.endswith(".csv"):
             raise InvalidInput("value", None, "given: attach QUERY VALUE, or attach FILE.csv")
-        _change(place, campaign, None, as_json, lambda one, _: _attach_table(one, Path(query), yes))
+        _change(place, campaign, None, as_json, lambda one, _: _attach_table(one, Path(query), yes, key))
         return
     _change(place, campaign, None, as_json, lambda one, _: _attach_one(one, query, value, yes, key))
 
@@ -503,6 +502,17 @@ class OpenQuery(NamedTuple):
         return {name: value for name, value in named.items() if value is not None}
 
 
+class EarlierStep(NamedTuple):
+    """A step of the history that a change is about."""
+
+    step: int
+
+    def checked(self, seen: "Status | None", campaign: "Campaign") -> dict[str, Any]:
+        """Where the step was measured, as the user has seen it: the same number may be another measurement by now."""
+        known = seen is not None and 0 < self.step <= len(seen.history)
+        return {"query": seen.history[self.step - 1].query} if known and seen is not None else {}
+
+
 def _nothing_seen(campaign: "Campaign") -> InvalidInput:
     now, name = campaign.session.status(), campaign.record.name
     if now.query is None:
@@ -515,7 +525,7 @@ def _nothing_seen(campaign: "Campaign") -> InvalidInput:
 def _change(
     place: str | None,
     name: str | None,
-    about: OpenQuery | None,
+    about: "OpenQuery | EarlierStep | None",
     as_json: bool,
     change: "Callable[[Campaign, dict[str, Any]], None]",
 ) -> None:
@@ -612,10 +622,10 @@ def _attach_one(campaign: "Campaign", query: str, value: str, confirm: bool, key
     campaign.attach(where, _observation(campaign, [value]), confirm=confirm, key=key)
 
 
-def _attach_table(campaign: "Campaign", file: Path, confirm: bool) -> None:
+def _attach_table(campaign: "Campaign", file: Path, confirm: bool, key: str | None) -> None:
     from cicpe.sessions.tables import read_table
 
-    count = campaign.attach_all(read_table(file, campaign.session), confirm=confirm)
+    count = campaign.attach_all(read_table(file, campaign.session), confirm=confirm, key=key)
     note(f"{campaign.record.name}: attached {count} measurements of {file}")
 
 

@@ -11,16 +11,19 @@ from typing import TYPE_CHECKING, Any, final
 from pydantic import Field, TypeAdapter, ValidationError, model_validator
 
 from cicpe.config import Config
-from cicpe.errors import meant
+from cicpe.errors import InvalidInput, meant
 from cicpe.experiments.checks import check_parts, check_setting
 from cicpe.experiments.faults import ExperimentError, FileFault, faults_of, with_lines
 from cicpe.experiments.schema import SECTIONS, AnyModel, ExperimentGoal, ExperimentMeasurement, ExperimentSetting, Text
+from cicpe.files import read_file
 
 if TYPE_CHECKING:
     from cicpe.problems import Problem
 
 LARGEST_FILE = 100_000
 """Bytes."""
+MOST_DOTS = 2000
+"""In a line; a list of as many decimals as a setting may have has half of that."""
 KIND_OF_MODEL = {"smooth": "smooth", "threshold": "parametric", "formula": "parametric"}
 """Kind of model -> the registered family that its problem belongs to."""
 TEMPLATES = Path(__file__).parent / "templates"
@@ -71,6 +74,7 @@ class Experiment(Config):
         Returns:
             The experiment.
         """
+        check_dots(text)
         try:
             return cls.from_document(tomllib.loads(text))
         except tomllib.TOMLDecodeError as error:
@@ -131,10 +135,25 @@ class Experiment(Config):
 
 
 def read_experiment(given: "Experiment | Mapping[str, Any] | str") -> Experiment:
-    """An experiment as itself, as plain data, or by the name of a template or a file."""
+    """An experiment as itself, as plain data, or by the name of a template; never by that of a file.
+
+    This is what a problem is made from, and a model's folder says what that is: no folder may have a file read.
+    """
     if isinstance(given, Experiment):
         return given
-    return Experiment.read(given) if isinstance(given, str) else Experiment.from_document(given)
+    if isinstance(given, Mapping):
+        return Experiment.from_document(given)
+    if given not in template_names():
+        allowed = f"an experiment as data (Experiment.read reads a file), or one of {', '.join(template_names())}"
+        raise InvalidInput("experiment", given, allowed)
+    return Experiment.read(given)
+
+
+def check_dots(text: str) -> None:
+    """Refuses a line with names within names without an end: reading them takes the square of their number."""
+    for number, line in enumerate(text.splitlines(), start=1):
+        if line.count(".") > MOST_DOTS:
+            raise ExperimentError([FileFault((), line[:20], f"of at most {MOST_DOTS} dots in a line", number)])
 
 
 def template_names() -> list[str]:
@@ -153,16 +172,16 @@ def template_path(name: str) -> Path:
 
 def _text_of(path: Path) -> str:
     try:
-        data = path.read_bytes()
-    except IsADirectoryError:
-        raise ExperimentError([FileFault((), str(path), "a file, not a folder")]) from None
+        if path.is_dir():
+            raise ExperimentError([FileFault((), str(path), "a file, not a folder")])
+        data = read_file(path, LARGEST_FILE)
     except FileNotFoundError:
         near = meant(path.stem, template_names())
         raise ExperimentError([FileFault((), str(path), f"an experiment file that exists{near}")]) from None
     except (ValueError, OSError) as error:
         raise ExperimentError([FileFault((), str(path), f"a file that can be read ({error})")]) from None
     if len(data) > LARGEST_FILE:
-        raise ExperimentError([FileFault((), f"{len(data)} bytes", f"at most {LARGEST_FILE} bytes")])
+        raise ExperimentError([FileFault((), str(path), f"at most {LARGEST_FILE} bytes")])
     try:
         return data.decode("utf-8")
     except UnicodeDecodeError:

@@ -103,6 +103,8 @@ class Geochem(Problem):
     default_epsilon = (0.15, 0.2)
 
     def __post_init__(self) -> None:
+        if not isinstance(self.fields, str):
+            raise InvalidInput("fields", self.fields, "the name of fitted fields")
         _one_of("group", self.group, ("all", "resolvable"))
         _one_of("scored_by", self.scored_by, ("distance", "value"))
         if self.split not in range(FOLDS):

@@ -53,8 +53,9 @@ def make_app(
         openapi_url="/api/openapi.json",
     )
     place = None if trained is None else Path(trained)
-    own = [] if place is None else trained_models(place)
-    service, drafts = CampaignService(store, [*models, *own]), DraftService()
+    service, drafts = CampaignService(store, models), DraftService()
+    for folder in [] if place is None else trained_models(place):
+        service.add_model(folder)
     training = TrainingService(place, service.add_model)
     app.include_router(make_routes(service))
     app.include_router(make_experiment_routes(service, drafts, training))

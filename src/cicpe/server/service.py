@@ -32,6 +32,8 @@ KEPT = 32
 """Campaigns whose sessions are kept."""
 MODELS = 8
 """Models that are kept."""
+OWN = " (trained here)"
+"""What tells a model of the server's own from another of that name."""
 
 
 class Held(NamedTuple):
@@ -73,10 +75,21 @@ class CampaignService:
             raise InvalidInput("model", name, f"one of {', '.join(self.models) or 'none: the zoo is empty'}")
         return self._load(self.models[name])
 
-    def add_model(self, name: str, folder: Path) -> None:
-        """Takes one more model that campaigns may be begun with."""
+    def add_model(self, folder: Path) -> str:
+        """Takes one more model that campaigns may be begun with.
+
+        Args:
+            folder: Where it is. Its name counts, unless another model has it: a later zoo may bring one that is so
+                called.
+
+        Returns:
+            What it is called here.
+        """
+        place = folder.resolve()
         with self._lock:
-            self.models = {**self.models, name: str(folder)}
+            name = place.name if place.name not in self.models else f"{place.name}{OWN}"
+            self.models = {**self.models, name: str(place)}
+        return name
 
     def check_new_name(self, name: str) -> None:
         """Refuses a name that a model or a campaign has already."""
@@ -93,10 +106,7 @@ class CampaignService:
         reference = self.models[wish.model]
         epsilon, delta = model.promise(wish.epsilon, wish.delta)
         known = {"context": model.full_context(wish.context), "epsilon": epsilon, "delta": delta}
-        settings = wish.model_dump(exclude={"model", "verify"}) | known
-        campaign = Campaign.new(self.store, model, reference, **settings)
-        if wish.verify:
-            campaign.ask_to_verify(wish.verify)
+        campaign = Campaign.new(self.store, model, reference, **wish.model_dump(exclude={"model"}) | known)
         self._keep(campaign.record, Held(campaign.session.fork(), _setting(model, campaign.session)))
         return campaign
 
@@ -104,9 +114,8 @@ class CampaignService:
         """A new campaign with the model and the settings of another, and nothing measured."""
         record = campaign.record
         settings = record.model_dump(include={"epsilon", "delta", "seed", "stop", "context"})
-        fresh = Campaign.new(self.store, self._load(record.model), record.model, name=name, **settings)
-        if campaign.session.verify:
-            fresh.ask_to_verify(campaign.session.verify)
+        wishes = settings | {"name": name, "verify": campaign.session.verify}
+        fresh = Campaign.new(self.store, self._load(record.model), record.model, **wishes)
         self._keep(fresh.record, Held(fresh.session.fork(), self._settled(fresh)))
         return fresh
 

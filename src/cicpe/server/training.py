@@ -66,10 +66,10 @@ class TrainingService:
 
     Args:
         folder: Where models are kept; None where the server was given no such place.
-        on_model: Told the name and the folder of every model that is done.
+        on_model: Told the folder of every model that is done; says what campaigns call it.
     """
 
-    def __init__(self, folder: Path | None, on_model: Callable[[str, Path], None]) -> None:
+    def __init__(self, folder: Path | None, on_model: Callable[[Path], str]) -> None:
         self.folder = folder
         self._on_model = on_model
         self._lock = threading.Lock()
@@ -137,10 +137,8 @@ class TrainingService:
             run = self._run
             assert run is not None, "only a training that is under way ends"
             model = run.keep() if code == 0 else None
-            if model is not None:
-                self._on_model(model.name, model)
             run.clean()
-            self._last, self._run = run.ended(code, model), None
+            self._last, self._run = run.ended(code, None if model is None else self._on_model(model)), None
 
 
 @final
@@ -230,12 +228,12 @@ class _Run:
             }
         )
 
-    def ended(self, code: int, model: Path | None) -> TrainingView:
-        """How it ended."""
+    def ended(self, code: int, model: str | None) -> TrainingView:
+        """How it ended: with a model of this name, or with none."""
         state: TrainingState = "cancelled" if self.cancelled else "failed" if model is None else "done"
         over = {"state": state, "share": 1.0 if model else self.view().share, "seconds_left": 0.0, "stage": ""}
         if model is not None:
-            over |= {"model": model.name, **(self.done or {})}
+            over |= {"model": model, **(self.done or {})}
         elif not self.cancelled:
             ended = f"its process was ended from outside (signal {-code})" if code < 0 else f"exit code {code}"
             over |= {"message": self.error or ended}

@@ -1,6 +1,6 @@
 """A campaign: a session that is kept in a store, and its model, which must stay the same."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, SupportsIndex, final, runtime_checkable
 
 from cicpe.display import as_table, in_a_line
@@ -71,8 +71,9 @@ class Campaign:
         seed: int = 0,
         stop: StopName = "each",
         context: Mapping[str, float] | None = None,
+        verify: SupportsIndex = 0,
     ) -> "Campaign":
-        """Begins a campaign, with an empty log.
+        """Begins a campaign, with a log that is empty but for its wishes.
 
         Args:
             store: Where to keep it.
@@ -84,6 +85,7 @@ class Campaign:
             seed: Seeds the queries.
             stop: The stop rule.
             context: What is known beforehand, by name, such as the noise level.
+            verify: How many redundant queries are wished for; the log begins with that.
 
         Returns:
             The campaign, with its first query open.
@@ -92,6 +94,8 @@ class Campaign:
         for reserved in {"epsilon", "delta", "seed", "stop", "verify", "self"} & set(given):
             raise InvalidInput("context", {reserved: given[reserved]}, "a context of this model")
         session = model.session(epsilon, delta, seed=seed, stop=stop, verify=0, **given)
+        if verify:
+            session.ask_to_verify(verify)
         record = store.create(
             name=name,
             model=reference,
@@ -101,6 +105,7 @@ class Campaign:
             seed=seed,
             stop=stop,
             context=given,
+            events=session.log,
         )
         return cls(store, record, session)
 
@@ -239,17 +244,30 @@ class Campaign:
         self._take(make, "attached", given, key, expected_version)
 
     def attach_all(
-        self, rows: Iterable[tuple[Values | Mapping[str, float], Observed]], *, confirm: bool = False
+        self,
+        rows: Iterable[tuple[Values | Mapping[str, float], Observed]],
+        *,
+        confirm: bool = False,
+        key: str | None = None,
+        expected_version: int | None = None,
     ) -> int:
         """Takes measurements made before, all of them or, where one cannot be taken, none.
 
         Args:
             rows: Queries and observations, in the order in which they were made.
             confirm: Take those too that are not plausible.
+            key: A name for all of them together: sent again with the same one, they are taken only once.
+            expected_version: The version that whoever attaches them has seen.
 
         Returns:
             How many there were.
         """
+        rows = list(rows)
+        first = dict(zip(("query", "observation"), rows[0], strict=True)) if rows else {}
+        check_key(key)
+        if not rows or (key is not None and self._made_before("attached", first, key)):
+            return len(rows)
+        self._check_version(expected_version)
         trial, made = self.session.fork(), []
         for number, (query, observation) in enumerate(rows, start=1):
             try:
@@ -258,8 +276,8 @@ class Campaign:
             except InvalidInput as error:
                 raise type(error)(f"row {number}: {error.field}", error.value, error.allowed) from None
             made.append(event)
-        for event in made:
-            self.attach(event.query, event.observation, confirm=confirm)
+        self.store.append_all(self._record.id, made, expected_version=self.session.version, key=key)
+        self.refresh()  # the same key may have been faster
         return len(made)
 
     def correct(
@@ -270,6 +288,7 @@ class Campaign:
         confirm: bool = False,
         key: str | None = None,
         expected_version: int | None = None,
+        query: Sequence[float] | None = None,
     ) -> None:
         """Replaces the observation of a step, as ``Session.correct`` does.
 
@@ -280,11 +299,21 @@ class Campaign:
             confirm: Take the value though it is not plausible; the log says so.
             key: A name for this change: sent again with the same key, it is made once.
             expected_version: The version of the log on which this change was decided; another is a ``Conflict``.
+            query: Where the step was measured, as whoever corrects it has seen it; another is refused.
         """
-        given = {"step": step, "observation": observation}
-        self._take(
-            lambda: self.session.corrected(step, observation, confirm), "corrected", given, key, expected_version
-        )
+
+        def make() -> Event:
+            event = self.session.corrected(step, observation, confirm)
+            now = self.session.history[event.step - 1].query
+            if query is not None and tuple(query) != now:
+                where = self.session.units.query_words(now)
+                raise SessionError(
+                    f"step {event.step} of campaign {self._record.name} is another measurement by now, at {where}; "
+                    "nothing was recorded. Look at the history again (cicpe session status) before going on"
+                )
+            return event
+
+        self._take(make, "corrected", {"step": step, "observation": observation}, key, expected_version)
 
     def skip(
         self,
@@ -409,11 +438,7 @@ class Campaign:
         self, make: Callable[[], Event], kind: str, given: Mapping[str, Any], key: str | None, expected: int | None
     ) -> None:
         session = self.session
-        if expected is not None and expected != session.version:
-            self.refresh()
-            if expected != session.version:
-                since = self.store.events(self._record.id, since=max(expected, 0))
-                raise Conflict(self._record.name, expected, since, session.version)
+        self._check_version(expected)
         event = make()
         seen = session.version
 
@@ -427,6 +452,14 @@ class Campaign:
         except _Repeated:
             assert key is not None
             self._made_before(kind, given, key)
+
+    def _check_version(self, expected: int | None) -> None:
+        """Refuses a change by someone who has seen another version."""
+        if expected is not None and expected != self.session.version:
+            self.refresh()
+            if expected != self.session.version:
+                since = self.store.events(self._record.id, since=max(expected, 0))
+                raise Conflict(self._record.name, expected, since, self.session.version)
 
     def _made_before(self, kind: str, given: Mapping[str, Any], key: str) -> bool:
         """Whether a change with this key is in the log; refused where it was another change."""

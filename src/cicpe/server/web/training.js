@@ -79,7 +79,7 @@ export function trainingPage(place, { connection, fail }) {
   function doneCard() {
     const { delta, wanted_delta: wanted, expected_queries: expected, at_most: most } = now;
     if (delta === null) return h("section", { class: "card" }, h("p", { class: "warn strong" }, "It is not reliable yet, and promises nothing."), h("p", null, "Train it for more minutes, allow more measurements, or ask less exactly."), h("div", { class: "row" }, again()));
-    const name = textField("begin-name", now.model, "text");
+    const name = textField("begin-name", now.name, "text");
     const error = h("p", { class: "error", role: "alert" });
     async function begin(event) {
       event.preventDefault();

@@ -175,6 +175,21 @@ class Store(Protocol):
             The event as it is recorded, on the disk.
         """
 
+    def append_all(
+        self, campaign_id: str, events: Sequence[Event], *, expected_version: int, key: str | None = None
+    ) -> list[StoredEvent]:
+        """Adds events to a log of the expected length, all of them or none, or raises Conflict.
+
+        Args:
+            campaign_id: The whole id.
+            events: What happened, in its order; one at least.
+            expected_version: How long the log is taken to be.
+            key: The first event gets it. Where an event with this key is there already, nothing is added.
+
+        Returns:
+            The events as they were recorded; those that were there already, where the key is.
+        """
+
     def close(self) -> None:
         """Lets go of its connections."""
 
