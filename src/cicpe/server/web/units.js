@@ -18,7 +18,7 @@ export const readingLabel = (units) => {
 export const answerName = (units, i) => units?.answers?.[i]?.name ?? `x${i + 1}`;
 
 /** One value of a setting or of an answer, as people write it. */
-export const settingValue = (units, i, value, digits = 6) => withUnit(figure(value, digits), units?.settings?.[i]?.unit);
+export const settingValue = (units, i, value, digits = units?.settings?.length ? 6 : 5) => withUnit(figure(value, digits), units?.settings?.[i]?.unit);
 export const answerValue = (status, i, value) => withUnit(rounded(value, status.decimals[i]), status.units?.answers?.[i]?.unit);
 export const answerInterval = (status, i) => `${rounded(status.credible_region[i][0], status.decimals[i])} to ${answerValue(status, i, status.credible_region[i][1])}`;
 
