@@ -78,7 +78,7 @@ def page(rows: list[dict[str, Any]]) -> str:
         "# Actors compared",
         "",
         "Written by `python benchmarks/actors.py`: the recipe `fast` with each rule for queries, the same number of "
-        f"updates, one seed, {EPISODES} fresh tasks a cell, delta 0.1. Entries are *accuracy / mean queries*; a star "
+        f"updates, one seed, {EPISODES} fresh tasks per cell, delta 0.1. Entries are *accuracy / mean queries*; a star "
         "means that no threshold was safe enough, and that the model made every query that it may make.",
     ]
     for family in dict.fromkeys(row["problem"] for row in rows):

@@ -99,17 +99,28 @@ def page() -> str:
             rows.append(f"| {row.what} | {row.wanted} | not run at this size | | | |")
             continue
         result = "held" if not figures["faults"] else f"**broken**: {len(figures['faults'])} faults"
-        said = row.figures(figures).replace("|", "/")
+        said = _said(row, figures).replace("|", "/")
         rows.append(f"| {row.what} | {row.wanted} | {said} | {result} | {figures['commit']} | {figures['load']:.0f} |")
     latency = kept("attack/latency")
     return HEAD + "\n".join(rows) + "\n" + ("" if latency is None else _latency(latency))
 
 
+def _said(row: Row, figures: dict[str, Any]) -> str:
+    """What was done, in words; of a script that has not come to its end, that."""
+    try:
+        return row.figures(figures)
+    except KeyError:
+        return "not to its end"
+
+
 def _latency(figures: dict[str, Any]) -> str:
+    least, most = min(figures["loads"]), max(figures["loads"])
     lines = [
         f"\n## Twenty clients\n\nMilliseconds of one ask and one tell over HTTP, {figures['clients']} clients at once, each at "
         f"its own campaign; before ({figures['before']}) and after ({figures['after']}), in turns, {figures['rounds']} "
-        "rounds. The ratio is after divided by before in the same round: median, and smallest to largest.\n",
+        "rounds (`benchmarks/latency_against.py`). The ratio is after divided by before in the same round: median, and "
+        f"smallest to largest. The load of the machine was {least:.0f} to {most:.0f} meanwhile, so the milliseconds are "
+        "those of a busy machine; the ratios are of versions that met the same.\n",
         "| store | | before | after | ratio |\n|---|---|---|---|---|",
     ]
     for store, by_name in figures["stores"].items():

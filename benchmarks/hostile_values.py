@@ -24,15 +24,29 @@ import tempfile
 import time
 import warnings
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import cicpe
 from cicpe import zoo
-from cicpe.errors import CicpeError
+from cicpe.errors import CicpeError, UnservedWarning
+from cicpe.model import Model
+from cicpe.problems import make_problem
+from cicpe.sessions.tables import table_of
+from cicpe.units import Readout, Scale, Units
 
-MODELS = ("binary-search-6d", "ackley-3d", "gp-max-1d", "best-arm-5d")
+ZOO = ("binary-search-6d", "ackley-3d", "gp-max-1d", "best-arm-5d", "geochem-2d")
+UNITS = Units(
+    title="Annealing",
+    settings=(Scale(name="time", unit="min", low=10.0, high=240.0, log=True, step=1.0),),
+    readout=Readout(name="hardness", unit="HV", low=-465.0, high=1035.0, origin=285.0, scale=67.5),
+    answers=(Scale(name="hardness", unit="HV", low=-50.0, high=620.0, start=-5.0, extent=10.0),),
+    epsilon=0.2,
+    delta=0.1,
+)
+"""What an experiment file would have made of the coordinates of ``gp-max-1d``."""
 PLANTED = ("planted.py:Problem", "planted:Problem", "{folder}/planted.py:Problem", "./planted", "../planted.py")
 VALUES: tuple[Any, ...] = (
     None, True, False, 0, -1, 1, 2**31, 2**63, 10**400, -(2**63) - 1, 0.5, -0.0, 1e-320, 1e30, -1e30, 1e308, "", "x",
@@ -73,12 +87,25 @@ def replaced(data: Any, place: tuple[str | int, ...], value: Any) -> Any:
     return copy
 
 
-def edits(size: int) -> list[Edit]:
+def originals(folder: Path) -> dict[str, Path]:
+    """The models that are edited: some of the zoo, one that speaks in units, and one of an experiment file."""
+    found = {name: zoo.folder(name) for name in ZOO}
+    plain = cicpe.load("gp-max-1d")
+    replace(plain, description=plain.description.model_copy(update={"units": UNITS})).save(folder / "in-units")
+    settings = {"first_batch": 16, "batch": 16, "horizon": 6, "adapt_horizon": False}
+    options: dict[str, Any] = {"updates": 4, "calibration_episodes": 128, "settings": settings}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UnservedWarning)  # it has learnt nothing, and need not
+        cicpe.train(make_problem("dose-toxicity"), recipe="fast", out=folder / "of-a-file", **options)
+    return found | {name: folder / name for name in ("in-units", "of-a-file")}
+
+
+def edits(models: Mapping[str, Path], size: int) -> list[Edit]:
     """Edits of every place, as many as are wanted, the same ones every time."""
     found = []
-    for model in MODELS:
+    for model, folder in models.items():
         for file in ("config.json", "calibration.json", "alarm.json"):
-            path = zoo.folder(model) / file
+            path = folder / file
             if path.exists():
                 every = [place for place in places(json.loads(path.read_text())) if "files" not in place]
                 found += [
@@ -109,11 +136,11 @@ def seal(folder: Path, config: Any) -> None:
     (folder / "config.json").write_text(json.dumps(config))
 
 
-def use(edit: Edit, folder: Path) -> str:
-    """Loads the edited folder and goes through a step of a campaign; what became of it, in a word."""
+def use(edit: Edit, original: Path, folder: Path) -> str:
+    """Loads the edited folder, goes through a step of a campaign and plays; what became of it, in a word."""
     model_folder = folder / "model"
     shutil.rmtree(model_folder, ignore_errors=True)
-    shutil.copytree(zoo.folder(edit.model), model_folder)
+    shutil.copytree(original, model_folder)
     value = edit.value.format(folder=folder) if edit.value in PLANTED else edit.value
     config = json.loads((model_folder / "config.json").read_text())
     if edit.file == "config.json":
@@ -124,19 +151,43 @@ def use(edit: Edit, folder: Path) -> str:
     seal(model_folder, config)
     try:
         model = cicpe.load(model_folder)
-        model.card()
-        epsilon, delta = model.calibration.epsilons[-1], model.calibration.deltas[-1]
-        session = model.session(epsilon, delta)
-        session.ask()
-        session.tell([1.0] * model.description.observation_dim)
-        session.status().model_dump_json()
-        cicpe.evaluate(model, epsilon=epsilon, delta=delta, episodes=2)
     except CicpeError:
         return "refused"
-    return "harmless"
+    refused = sum(not _taken(model, part) for part in (run_campaign, play))
+    return "refused" if refused else "harmless"
 
 
-def work(wanted: list[Edit], folder: Path, output: int) -> None:
+def _taken(model: Model, part: Callable[[Model], object]) -> bool:
+    """Whether a model does something, and does not refuse it in words."""
+    try:
+        part(model)
+    except CicpeError:
+        return False
+    return True
+
+
+def run_campaign(model: Model) -> None:
+    """Shows a model, takes a step, and shows all that can be seen of it."""
+    model.card()
+    session = model.session(model.calibration.epsilons[-1], model.calibration.deltas[-1])
+    query = session.ask()
+    session.tell([1.0] * model.description.observation_dim, confirm=True)
+    session.skip("stuck")
+    session.attach(query.tolist(), [0.5] * model.description.observation_dim, confirm=True)
+    session.correct(1, [0.5] * model.description.observation_dim, confirm=True)
+    session.status().model_dump_json()
+    json.dumps(session.export(), allow_nan=False)
+    table_of(session)
+    session.trace()
+
+
+def play(model: Model) -> None:
+    """Plays two tasks, for which the problem is made."""
+    epsilon, delta = model.calibration.epsilons[-1], model.calibration.deltas[-1]
+    cicpe.evaluate(model, epsilon=epsilon, delta=delta, episodes=2)
+
+
+def work(wanted: list[Edit], models: Mapping[str, Path], folder: Path, output: int) -> None:
     """The child: one line per edit."""
     import torch
 
@@ -147,7 +198,7 @@ def work(wanted: list[Edit], folder: Path, output: int) -> None:
     sys.path.insert(0, str(folder))
     for edit in wanted:
         try:
-            word = use(edit, folder)
+            word = use(edit, models[edit.model], folder)
         except BaseException as error:
             word = f"{type(error).__name__}: {str(error)[:200]}".replace("\n", " ")
         if (folder / "ran").exists():
@@ -158,13 +209,13 @@ def work(wanted: list[Edit], folder: Path, output: int) -> None:
 
 def folders(size: int) -> dict[str, Any]:
     """Every edit, by children that are replaced where they break."""
-    waiting, found, faults = edits(size), Counter[str](), list[str]()
-    tried, began = 0, time.perf_counter()
-    with tempfile.TemporaryDirectory(prefix="cicpe-values-") as name:
-        folder = Path(name)
+    found, faults, tried, began = Counter[str](), list[str](), 0, time.perf_counter()
+    with tempfile.TemporaryDirectory(prefix="cicpe-originals-") as kept, tempfile.TemporaryDirectory() as name:
+        models, folder = originals(Path(kept)), Path(name)
+        waiting = edits(models, size)
         (folder / "planted.py").write_text("open('ran', 'w').close()\n")
         while waiting:
-            for word in _child(waiting, folder):
+            for word in _child(waiting, models, folder):
                 edit, tried = waiting.pop(0), tried + 1
                 found[word if word in ("refused", "harmless") else "broken"] += 1
                 if word not in ("refused", "harmless"):
@@ -172,14 +223,14 @@ def folders(size: int) -> dict[str, Any]:
     return {"values": tried, "found": dict(found), "seconds": time.perf_counter() - began, "faults": faults}
 
 
-def _child(waiting: list[Edit], folder: Path) -> Iterator[str]:
+def _child(waiting: list[Edit], models: Mapping[str, Path], folder: Path) -> Iterator[str]:
     """What a child says of each edit, and a last word of our own where it takes too long or is gone."""
     reader, writer = os.pipe()
     child = os.fork()
     if child == 0:
         os.close(reader)
         try:
-            work(list(waiting), folder, writer)
+            work(list(waiting), models, folder, writer)
         finally:
             os._exit(0)
     os.close(writer)
@@ -201,14 +252,22 @@ def _child(waiting: list[Edit], folder: Path) -> Iterator[str]:
 
 
 GOOD: dict[str, dict[str, Any]] = {
-    "": {"name": "titan", "model": MODELS[0], "epsilon": 0.2, "delta": 0.1, "seed": 0, "stop": "each", "context": {}},
-    "/titan/tell": {"observation": [1.0] * 6, "expected_version": 0, "step": 1, "query": [0.0] * 6},
+    "": {
+        "name": "titan", "model": ZOO[0], "epsilon": 0.2, "delta": 0.1, "seed": 0, "stop": "each", "verify": 0, "context": {}
+    },
+    "/titan/tell": {
+        "observation": [1.0] * 6, "expected_version": 0, "step": 1, "query": [0.0] * 6, "at": {}, "confirm": True
+    },
     "/titan/correct": {"observation": [1.0] * 6, "step": 1, "expected_version": 0},
     "/titan/skip": {"reason": "", "expected_version": 0, "step": 1, "query": [0.0] * 6},
     "/titan/attach": {"query": [0.0] * 6, "observation": [1.0] * 6, "expected_version": 0},
     "/titan/undo": {"expected_version": 0},
+    "/titan/release": {"expected_version": 0, "reason": ""},
+    "/titan/verify": {"expected_version": 0, "queries": 1},
     "/titan/fork": {"name": "copy"},
-}
+    "/titan/restart": {"name": "again"},
+    "/titan/table": {"csv": "x1,y\n0.5,1\n", "confirm": True, "expected_version": 0},
+}  # fmt: skip
 RAW = (b"", b"{", b"\xff\xfe", b'{"name": 1e999}', b"NaN", b'{"a": "\xff"}', DEEP.encode(), b"[" * 5000, b'""')
 
 
@@ -247,7 +306,7 @@ def bodies(size: int) -> dict[str, Any]:
             codes[code] += 1
             if code >= 500:
                 faults.append(f"{path or '/'} {body[:100]!r}: {code}")
-        for part in ("", "/log", "/plot", "/export", "/ask"):
+        for part in ("", "/log", "/plot", "/export", "/table", "/ask"):
             code = client.get(f"/api/campaigns/titan{part}").status_code
             if code != 200:
                 faults.append(f"titan{part} cannot be shown any more: {code}")

@@ -64,7 +64,9 @@ def main() -> None:
     figures: dict[str, Any] = {"clients": given.clients, "each": given.each, "rounds": given.rounds, "faults": []}
     figures |= {name: commit(folder) for name, folder in versions.items()}
     rounds: dict[str, list[dict[str, dict[str, float]]]] = {store: [] for store in STORES}
+    figures["loads"] = []
     for number in range(given.rounds):
+        figures["loads"].append(os.getloadavg()[0])
         for store in STORES:
             order = list(versions.items())[:: 1 if number % 2 else -1]
             rounds[store].append({name: measured(where, store, given.clients, given.each) for name, where in order})

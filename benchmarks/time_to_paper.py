@@ -67,8 +67,8 @@ def main() -> None:
         "",
         f"`python benchmarks/time_to_paper.py --budgets {' '.join(f'{b:g}' for b in args.budgets)}` on "
         f"{time.strftime('%Y-%m-%d')} ({platform.machine()}, one thread): binary search, d = 6; one model for all four "
-        f"cells; {EPISODES} fresh tasks a cell (seed {SEED}), delta 0.1. *Seconds* is the wall-clock of the whole process: "
-        "import, training, calibration, saving. The paper trains 12 GPU hours a cell.",
+        f"cells; {EPISODES} fresh tasks per cell (seed {SEED}), delta 0.1. *Seconds* is the wall-clock of the whole process: "
+        "import, training, calibration, saving. The paper trains 12 GPU hours per cell.",
         "",
         "| budget | seed | seconds | "
         + " | ".join(f"eps {c['epsilon']}, p {c['noise']} (paper {c['paper_best_queries']})" for c in CELLS)

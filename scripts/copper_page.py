@@ -191,7 +191,7 @@ def trust_lines(figures: dict[str, Any]) -> list[str]:
         )
     lines += [
         "",
-        f"Beta priors: {figures['shifted']}, {figures['cells'][0]['episodes']} episodes a cell; (1, 1) is the training prior. "
+        f"Beta priors: {figures['shifted']}, {figures['cells'][0]['episodes']} episodes per cell; (1, 1) is the training prior. "
         "Accuracy / mean queries:",
         "",
     ]

@@ -21,11 +21,13 @@ from matplotlib.figure import Figure
 
 import cicpe
 from cicpe import zoo
+from cicpe.cli.check import check_experiment
 from cicpe.data.places import DataError
 from cicpe.episodes.table import tabulate_agent
 from cicpe.evaluation.evaluate import evaluate_agent
 from cicpe.evaluation.reliability import EVEN, at_random_times, reliability, spread, survival
 from cicpe.evaluation.robustness import robustness
+from cicpe.experiments import template_names
 from cicpe.plots.ackley import Reach, plot_ackley_ranges
 from cicpe.plots.bands import plot_spread, plot_survival
 from cicpe.plots.heat import plot_robustness
@@ -47,6 +49,10 @@ DELTA, SEED, EPISODES = 0.1, 30_000, 1000
 HARDEST = {f"binary-search-{dim}d": (0.1, 0.05) for dim in (6, 8, 10, 20)}
 """Model -> the (epsilon, noise) that takes it most queries of those in the paper."""
 BESIDES = {"best-arm-5d": (0.005, 0.0025), "gp-max-1d": (0.15, 0.075)}
+
+
+KINDS = "kinds"
+"""Names the figures of the gallery, one per template."""
 
 
 class Drawn(NamedTuple):
@@ -218,7 +224,7 @@ def robustness_figure(name: str) -> Drawn:
     result = robustness(agent, problem, epsilon, DELTA, EPISODES // 2, SEED)
     title = f"{name}: epsilon {epsilon:g}, noise {noise:g}, delta {DELTA:g}; shifted: {result.shifted}"
     figure = plot_robustness(*robustness_panels(result), title=title)
-    caption = f"The frozen agent under Beta priors, n = {EPISODES // 2:,} tasks a cell, seed {SEED}; the training prior is boxed."
+    caption = f"The frozen agent under Beta priors, n = {EPISODES // 2:,} tasks per cell, seed {SEED}; the training prior is boxed."
     return Drawn(figure, caption)
 
 
@@ -304,17 +310,25 @@ def page(captions: dict[str, str]) -> str:
     return "\n".join(lines)
 
 
+def draw_kinds() -> None:
+    """What `cicpe check NAME --png FILE` draws of every template: the figures of the gallery."""
+    for name in template_names():
+        check_experiment(name, IMAGES / f"kind-{name}.png", seconds=0.1, seed=0, as_json=False)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("names", nargs="*", help=f"which, of {', '.join(FIGURES)}; all, if left out")
+    parser.add_argument("names", nargs="*", help=f"which, of {', '.join(FIGURES)} and {KINDS}; all, if left out")
     args = parser.parse_args()
-    if unknown := set(args.names) - set(FIGURES):
+    if unknown := set(args.names) - {*FIGURES, KINDS}:
         parser.error(f"no figure {sorted(unknown)[0]}")
     torch.set_num_threads(1)
     IMAGES.mkdir(parents=True, exist_ok=True)
     file = IMAGES / "captions.json"
     captions = json.loads(file.read_text()) if file.exists() else {}
-    for name in args.names or FIGURES:
+    if not args.names or KINDS in args.names:
+        draw_kinds()
+    for name in [name for name in args.names if name != KINDS] if args.names else FIGURES:
         began = time.process_time()
         drawn = FIGURES[name]()
         if drawn is None:

@@ -49,7 +49,7 @@ MINUTES = {
 HELD_OUT = {"ackley": 1200}
 """Episodes for the thresholds where an episode is costly: particles, which need no training."""
 EPISODES = 4000
-"""Fresh tasks a cell."""
+"""Fresh tasks per cell."""
 SEED = 20_000
 CALIBRATION_SEED = 1_000_003
 STOPS = ("confidence", "bellman")
@@ -110,8 +110,8 @@ def shown(family: str, dim: int) -> str:
     return "the likelihood" if config["training"].get("likelihood") == "exact" else "simulations"
 
 
-def readme() -> None:
-    """One line a family and dimension: the range of its cells' ratios, from the pages' own figures."""
+def readme_table() -> str:
+    """One line per family and dimension: the range of its cells' ratios, from the pages' own figures."""
     lines = [
         "| family | d | it was shown | cells | accuracy | queries, ratio to the paper's best | ratio to exact Bayes | minutes to train |",
         "|---|---|---|---|---|---|---|---|",
@@ -126,12 +126,17 @@ def readme() -> None:
             lines.append(
                 f"| [{some[0]['problem']}](docs/results/{some[0]['problem']}.md) | {dim} | {shown(family, dim)} | {len(some)} | "
                 f"{min(accuracy):.3f} to {max(accuracy):.3f} | {min(paper):.2f} to {max(paper):.2f} | "
-                f"{f'{min(exact):.2f} to {max(exact):.2f}' if exact else '?'} | {some[0]['minutes']:.1f} |"
+                f"{f'{min(exact):.2f} to {max(exact):.2f}' if exact else 'not measured'} | {some[0]['minutes']:.1f} |"
             )
+    return "\n".join(lines)
+
+
+def readme() -> None:
+    """Writes the table into the README, between its two marks."""
     path = ROOT / "README.md"
     before, _, rest = path.read_text().partition("<!-- results -->")
     _, _, after = rest.partition("<!-- /results -->")
-    path.write_text(f"{before}<!-- results -->\n" + "\n".join(lines) + f"\n<!-- /results -->{after}")
+    path.write_text(f"{before}<!-- results -->\n{readme_table()}\n<!-- /results -->{after}")
 
 
 def measure(problem: str, dims: list[int]) -> list[dict[str, Any]]:
@@ -170,10 +175,10 @@ def page(problem: str, rows: list[dict[str, Any]]) -> str:
     lines = [
         f"# {problem}: every cell",
         "",
-        f"Written by `python scripts/results.py page {problem}` on {time.strftime('%Y-%m-%d')}: {tasks(rows)} fresh tasks a "
-        f"cell (seed {SEED}), delta 0.1, one model a dimension for all its cells. Accuracy with its 95 % interval "
+        f"Written by `python scripts/results.py page {problem}` on {time.strftime('%Y-%m-%d')}: {tasks(rows)} fresh tasks per "
+        f"cell (seed {SEED}), delta 0.1, one model per dimension for all its cells. Accuracy with its 95 % interval "
         "(Clopper-Pearson); queries are means with 95 % intervals. *Paper*: its best C-ICPE variant, one GPU run of 12 "
-        "hours a cell. *Exact Bayes*: an agent that knows the likelihood (figures from small samples, +-10 %). A ratio below 1 is "
+        "hours per cell. *Exact Bayes*: an agent that knows the likelihood (figures from small samples, +-10 %). A ratio below 1 is "
         "fewer queries than theirs.",
         "",
         "| d | epsilon | noise | accuracy | queries | paper | ratio to paper | exact Bayes | ratio | goal | goal met |",
@@ -219,7 +224,7 @@ def other_rule(rows: list[dict[str, Any]]) -> list[str]:
 
 
 def tasks(rows: list[dict[str, Any]]) -> str:
-    """How many tasks a cell was measured on, by dimension where that differs."""
+    """On how many tasks a cell was measured, by dimension where that differs."""
     by_dim = {row["dim"]: row["confidence"]["episodes"] for row in rows if "episodes" in row["confidence"]}
     if len(set(by_dim.values())) == 1:
         return f"{next(iter(by_dim.values())):,}"

@@ -9,6 +9,7 @@ import json
 import logging
 import re
 import sys
+import textwrap
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -65,8 +66,6 @@ def on_page_markdown(markdown: str, *, page: Page, config: MkDocsConfig, files: 
 def generated_pages() -> dict[str, str]:
     """Every page that is made from something else, by its name."""
     pages = {"commands.md": command_page(), "gallery.md": gallery_page(), "changelog.md": changelog_page()}
-    if unlisted := unlisted_exports():
-        pages["api/more.md"] = "\n\n".join(["# More", *(f"::: cicpe.{name}" for name in unlisted)]) + "\n"
     pages |= {f"{folder}/index.md": index_page(folder, *words) for folder, words in INDEXES.items()}
     return pages
 
@@ -122,13 +121,6 @@ def opening(text: str) -> tuple[str, str]:
     return heading, re.split(r"(?<=[.:?])\s", paragraph)[0]
 
 
-def unlisted_exports() -> list[str]:
-    """Names that the package exports and that no page of the reference asks for yet."""
-    listed = "".join(page.read_text(encoding="utf-8") for page in (ROOT / "docs" / "api").glob("*.md"))
-    names = importlib.import_module("cicpe").__all__
-    return [name for name in names if not name.startswith("_") and f"::: cicpe.{name}\n" not in listed]
-
-
 def changelog_page() -> str:
     """The changelog of the root."""
     return (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
@@ -169,18 +161,18 @@ def commands_of(command: Any, words: tuple[str, ...]) -> Iterable[tuple[tuple[st
 
 def command_lines(words: tuple[str, ...], command: Any) -> list[str]:
     """The section of one command."""
-    title, _, rest = (command.help or "").replace("\b", "").strip().partition("\n")
+    title, _, rest = (command.help or "").strip().partition("\n")
     text, _, examples = rest.partition("Examples:")
     arguments = [option for option in command.params if option.param_type_name == "argument"]
     options = [option for option in command.params if option.param_type_name == "option" and not option.hidden]
-    called = " ".join(["cicpe", *words, *map(argument_name, arguments), *(["[OPTIONS]"] if options else [])])
+    called = " ".join(["cicpe", *words, *(["[OPTIONS]"] if options else []), *map(argument_name, arguments)])
     lines = [f"## cicpe {' '.join(words)}", "", title, ""]
-    lines += [unwrapped(text), ""] if text.strip() else []
+    lines += [unwrapped(text), ""] if text.strip("\b \n") else []
     lines += ["```text", called, "```", ""]
     if examples.strip():
-        lines += ["```text", *(line.strip() for line in examples.strip().splitlines()), "```", ""]
+        lines += ["```text", *(line.strip() for line in examples.strip("\b \n").splitlines()), "```", ""]
     if arguments or options:
-        lines += ["| | default | |", "|---|---|---|"]
+        lines += ["| argument or option | default | what it is |", "|---|---|---|"]
         lines += [f"| `{argument_name(one)}` | | {cell(one.help)} |" for one in arguments]
         lines += [f"| `{flags(one)}` | {default_of(one)} | {cell(one.help)} |" for one in options]
         lines.append("")
@@ -188,8 +180,16 @@ def command_lines(words: tuple[str, ...], command: Any) -> list[str]:
 
 
 def unwrapped(text: str) -> str:
-    """Paragraphs of a help text as Markdown: lines joined, spaces at their beginning gone."""
-    return "\n\n".join(plain(part) for part in text.strip().split("\n\n"))
+    """Paragraphs of a help text as Markdown: lines joined, but for those that Click is told to leave as they are."""
+    parts = [part.strip(" \n") for part in text.split("\n\n")]
+    return "\n\n".join(
+        kept_lines(part) if part.startswith("\b") else plain(part) for part in parts if part.strip("\b ")
+    )
+
+
+def kept_lines(paragraph: str) -> str:
+    """A paragraph whose lines stay lines."""
+    return "\n".join(["```text", textwrap.dedent(paragraph.removeprefix("\b").strip("\n")), "```"])
 
 
 def plain(text: str) -> str:
@@ -201,8 +201,8 @@ def plain(text: str) -> str:
 def argument_name(argument: Any) -> str:
     """An argument as it is typed."""
     name = argument.metavar or argument.name.upper()
-    name = name if argument.required else f"[{name}]"
-    return f"{name} ..." if argument.nargs == -1 else name
+    name = name if argument.required or name.startswith("[") else f"[{name}]"
+    return f"{name} ..." if argument.nargs == -1 and "..." not in name else name
 
 
 def flags(option: Any) -> str:
@@ -230,23 +230,24 @@ def gallery_page() -> str:
     lines = [
         "# Gallery",
         "",
-        "Kinds of experiment that are ready to use, and the models that ship with the library. Each name can be given wherever",
-        "a MODEL is asked for: `cicpe session new gp-max-1d --epsilon 0.2 --delta 0.1`.",
+        "Kinds of experiment to begin with, each a file that is complete as it is, and [the models](#models) that ship with the",
+        "library. Copy the file of a kind, change names, units and ranges to your own, and train. The figures are what",
+        "`cicpe check NAME --png FILE` draws: eight experiments of the kind that might happen, with a dozen measurements each.",
         "",
     ]
-    return "\n".join(lines + template_lines() + zoo_lines())
+    return "\n".join(lines + template_lines() + MODELS + zoo_lines())
 
 
 def template_lines() -> list[str]:
-    """A card for every template of an experiment file, with its text."""
+    """A card for every template of an experiment file: what it says in words, eight draws, and its text."""
+    from cicpe.experiments import Experiment
+    from cicpe.experiments.words import in_words
+
     lines = []
     for name, text in templates().items():
-        title = re.search(r'^title *= *"(.*)"', text, re.MULTILINE)
-        figure = ROOT / "docs" / "images" / f"kind-{name}.png"
-        page = ROOT / "docs" / "kinds" / f"{name}.md"
-        lines += [f"## {name}", "", f"{title[1]}." if title else "", ""]
-        lines += [f"![{name}](images/{figure.name})", ""] if figure.exists() else []
-        lines += [f"[More about it](kinds/{name}.md)", ""] if page.exists() else []
+        plan = Experiment.from_toml(text)
+        lines += [f"## {name}", "", f"**{plan.title}.** {plain(' '.join(in_words(plan)))}", ""]
+        lines += [f"![Eight experiments of the kind {name}](images/kind-{name}.png)", ""]
         lines += ["```text", f"cicpe new --template {name} --out {name}.toml", "```", ""]
         lines += [
             f'??? note "{name}.toml"',
@@ -264,6 +265,12 @@ def templates() -> dict[str, str]:
     return {file.stem: file.read_text(encoding="utf-8") for file in sorted((ROOT / "src").rglob("templates/*.toml"))}
 
 
+MODELS = [
+    "## Models { #models }",
+    "",
+    "Each name can be given wherever a MODEL is asked for, as in `cicpe session new gp-max-1d --epsilon 0.2 --delta 0.1`.",
+    "",
+]
 FAMILY_FIGURES = {
     "binary-search": (
         "trajectory",
@@ -290,7 +297,7 @@ def zoo_lines() -> list[str]:
     lines = []
     for family, rows in families.items():
         figure, sentence = FAMILY_FIGURES.get(family, (f"kind-{family}", ""))
-        lines += [f"## {family} {{ #zoo-{family} }}", "", sentence, ""]
+        lines += [f"### {family} {{ #zoo-{family} }}", "", sentence, ""]
         if (ROOT / "docs" / "images" / f"{figure}.png").exists():
             lines += [
                 f"![{family}](images/{figure}.png)",

@@ -328,7 +328,7 @@ def page(results: dict[str, Any]) -> str:
             "",
             "## Three stop rules",
             "",
-            f"Binary search, d = 6, {part['updates']} updates, one seed, {part['episodes']} tasks a cell, delta 0.1. *shaped*: "
+            f"Binary search, d = 6, {part['updates']} updates, one seed, {part['episodes']} tasks per cell, delta 0.1. *shaped*: "
             "the continuation head learns what a query gains over stopping, and its rule needs no stop head.",
             "",
             "| critic | rule | epsilon | noise | accuracy | queries |",

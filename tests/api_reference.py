@@ -98,15 +98,3 @@ def known_bases(subject: griffe.Class) -> list[griffe.Class]:
         return list(subject.mro())
     except (griffe.AliasResolutionError, ValueError):
         return []
-
-
-def undocumented_names() -> list[str]:
-    """Every name of the reference whose docstring lacks something."""
-    package = load_package()
-    return sorted({path for name in listed_names() for path, _ in faults(resolved(package, name))})
-
-
-if __name__ == "__main__":  # python tests/api_reference.py: writes the list anew
-    names = undocumented_names()
-    (ROOT / "tests" / "docs" / "undocumented.txt").write_text("\n".join(names) + "\n")
-    print(len(names))

@@ -6,8 +6,9 @@ first line is ``# NAME.py`` is that file, which the page's shell blocks use. ``c
 per page, line by line after each ``$``; what the page prints below a line is not compared, but a line whose output
 begins with ``error:`` has to fail. All blocks of a page share a folder, with the repository's ``examples`` in it.
 
-A line ``<!-- not run: REASON -->`` before a block leaves it out, and a test counts those. Other languages (``text``,
-``nginx`` ...) are not code of ours.
+A line ``<!-- not run: REASON -->`` before a block leaves it out, and a test counts those. ``toml`` blocks are read as
+experiments. Other languages (``text``, ``nginx`` ...) are not code of ours; one that holds commands all the same has to
+say that it is not run.
 
 Minutes of training that a page states are shortened (``shortened``). An agent of a few seconds may be too unreliable
 for what the page goes on to ask of it: only after that may a command or a block end with a refusal of delta, or
@@ -27,7 +28,10 @@ from commands import REPOSITORY
 
 PAGES = sorted([REPOSITORY / "README.md", *(REPOSITORY / "docs").rglob("*.md")])
 RUN = {"python", "console"}
-TEXT = {"text", "nginx", "ini", "toml"}
+TEXT = {"text", "nginx", "ini"}
+DATA = {"toml"}
+TYPED = re.compile(r"^\s*(\$|cicpe|createdb|curl|export|git|make|pip|python3?|ray|srun) ", re.MULTILINE)
+"""A line that someone types into a shell."""
 RECORDS = REPOSITORY / "docs" / "results"
 """Pages of results: their blocks are records of what was run to make them, for minutes to hours each."""
 SHORT = 0.05
@@ -58,6 +62,11 @@ class Block(NamedTuple):
         if self.mark is not None and self.mark.startswith("not run: "):
             return self.mark.removeprefix("not run: ")
         return "a record of what was run" if RECORDS in self.page.parents else None
+
+    @property
+    def is_typed(self) -> bool:
+        """Whether it holds commands though it is not a block of commands."""
+        return self.language not in RUN | DATA and TYPED.search(self.code) is not None
 
     @property
     def file(self) -> str | None:

@@ -36,7 +36,34 @@ def test_figures_are_those_of_the_files(pages: ModuleType, tmp_path: Path) -> No
     assert "7 kills, 1,234 steps acknowledged | **broken**: 1 faults" in page
 
 
+def test_a_script_that_has_not_come_to_its_end_is_broken(pages: ModuleType, tmp_path: Path) -> None:
+    (tmp_path / "attack").mkdir()
+    kept = {"faults": ["campaigns.py ended with 1"], "commit": "abc1234", "load": 2.4}
+    (tmp_path / "attack" / "kills.json").write_text(json.dumps(kept))
+    assert "| 600 | not to its end | **broken**: 1 faults | abc1234 | 2 |" in pages.page()
+
+
+def test_latencies_are_printed_with_the_load(pages: ModuleType, tmp_path: Path) -> None:
+    cell = {"before": 80.2, "after": 61.6, "ratio": 0.77, "ratio_range": [0.7, 0.81], "ratios": []}
+    figures = {"clients": 20, "rounds": 5, "before": "abc", "after": "def", "loads": [1.2, 3.4], "faults": []}
+    (tmp_path / "attack").mkdir()
+    (tmp_path / "attack" / "latency.json").write_text(json.dumps(figures | {"stores": {"sqlite": {"p99": cell}}}))
+    page = pages.page()
+    assert "| sqlite | p99 | 80 | 62 | 0.77 (0.70 to 0.81) |" in page
+    assert "load of the machine was 1 to 3" in page
+
+
 def test_every_attack_has_a_row(pages: ModuleType) -> None:
     attacks = importlib.import_module("attack").ATTACKS
     assert {row.name for row in pages.ROWS} - set(attacks) == {"soak-sqlite", "soak-postgres"}
     assert set(attacks) <= {row.name for row in pages.ROWS}
+
+
+def test_only_the_full_size_is_kept(pages: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    attack = importlib.import_module("attack")
+    monkeypatch.setattr(attack, "ATTACKS", {"names": lambda folder: ({"made": []}, [])})
+    monkeypatch.setattr(attack, "write_page", lambda: None)
+    for size, kept in (("0.1", False), ("1", True)):
+        monkeypatch.setattr(sys, "argv", ["attack.py", "--size", size])
+        assert attack.main() == 0
+        assert (tmp_path / "attack" / "names.json").exists() == kept

@@ -34,6 +34,17 @@ def test_own_problems_are_as_they_have_to_be(name: str, problem: str) -> None:
     check_problem(getattr(example(name), problem)())
 
 
+def test_an_experiment_file_is_trained_and_run_in_its_units(capsys: pytest.CaptureFixture[str]) -> None:
+    """Made easy, so that seconds of training are enough to be near: a factor of two, and little noise."""
+    module = example("experiment_file")
+    easy = module.ENZYME.replace('"20 %", sure = 0.9, at_most = 60', '"100 %", sure = 0.7, at_most = 14')
+    easy = easy.replace("[0.05, 0.3]", "0.1")
+    small = {"hidden": 24, "prior_draws": 2048}
+    session = module.main(easy, recipe="answers", updates=120, settings=small, calibration_episodes=150)
+    assert 0.25 < float(session.recommendation[0]) < 4.0
+    assert re.search(r"^km [\d.]+ mM", capsys.readouterr().out, re.MULTILINE)
+
+
 @pytest.mark.slow
 def test_an_own_simulator_is_trained_to_its_promise() -> None:
     results = example("own_simulator").main(minutes=2.0, episodes=400)

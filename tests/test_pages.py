@@ -1,14 +1,18 @@
 """Every code block of README and docs runs: ``pages.py`` says how."""
 
+import re
 import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
 
+import cicpe
+from cicpe.testing import check_problem
 from commands import REPOSITORY
 from pages import (
     BLOCKS,
+    DATA,
     PAGES,
     RECORDS,
     REFUSED,
@@ -27,6 +31,7 @@ from pages import (
 
 WAYS = ("script", "stdin", "notebook")
 README = REPOSITORY / "README.md"
+FAMILY = REPOSITORY / "docs" / "how-to" / "own-family.md"
 LONG = {"docs/how-to/optuna.md": "cicpe.train(", "docs/how-to/cluster.md": "jobs=8"}
 """Pages with a Python block that takes long whatever its minutes are, and what tells it."""
 OWN = {"docs/tutorials/first-ten-minutes.md"}
@@ -41,11 +46,11 @@ SHELL_PAGES = [
 def is_long(block: Block, way: str) -> bool:
     """Whether a block is left to the slow tests: what trains for long, and other ways than a script.
 
-    The README's own family has tests of its own below, one of them quick; its other blocks are quick in every way.
+    The family of the docs has tests of its own below, one of them quick; blocks of the README are quick in every way.
     """
     told = LONG.get(str(block.page.relative_to(REPOSITORY)))
-    own_family = block.page == README and "cicpe.Problem" in block.code
-    return own_family or (told is not None and told in block.code) or (block.page != README and way != "script")
+    is_told = told is not None and told in block.code
+    return block.page == FAMILY or is_told or (block.page != README and way != "script")
 
 
 CASES = [
@@ -56,7 +61,9 @@ CASES = [
 
 
 def test_every_block_names_its_language() -> None:
-    assert [one.name for one in BLOCKS if one.language not in RUN | TEXT and RECORDS not in one.page.parents] == []
+    assert [
+        one.name for one in BLOCKS if one.language not in RUN | TEXT | DATA and RECORDS not in one.page.parents
+    ] == []
     assert len(to_run("python")) >= 4
     assert len(to_run("console")) >= 20
 
@@ -64,8 +71,23 @@ def test_every_block_names_its_language() -> None:
 def test_what_is_not_run_is_counted_and_has_a_reason() -> None:
     marked = [one for one in BLOCKS if one.mark is not None and one.reason is not None]
     assert all(len(one.reason or "") > 10 for one in marked)
-    assert len(marked) <= 12, [one.name for one in marked]
+    assert len(marked) <= 22, [one.name for one in marked]
     assert len([one for one in BLOCKS if RECORDS in one.page.parents]) <= 18
+
+
+def test_commands_are_run_or_marked() -> None:
+    assert [one.name for one in BLOCKS if one.is_typed and one.reason is None] == []
+    (typed,) = blocks_of(README, "```text\ncicpe demo\n```\n")
+    (printed,) = blocks_of(README, "```text\nfurnace: told 0.31\n```\n")
+    assert (typed.is_typed, printed.is_typed) == (True, False)
+
+
+@pytest.mark.parametrize("block", [one for one in BLOCKS if one.language in DATA], ids=lambda block: block.name)
+def test_an_experiment_of_a_page_is_understood(block: Block) -> None:
+    experiment = cicpe.Experiment.from_toml(block.code)
+    check_problem(experiment.problem())
+    with pytest.raises(cicpe.CicpeError, match="goal find must be"):
+        cicpe.Experiment.from_toml(re.sub('find = "[a-z]+"', 'find = "nothing"', block.code))
 
 
 def test_a_block_is_read_with_its_line_language_and_mark() -> None:
@@ -94,12 +116,12 @@ def test_a_block_that_fails_is_seen(tmp_path: Path) -> None:
 
 
 def family() -> str:
-    """The README's own family."""
-    (block,) = [one for one in to_run("python") if one.page == README and "cicpe.Problem" in one.code]
+    """The family of the page about families of one's own."""
+    (block,) = [one for one in to_run("python") if one.page == FAMILY]
     return block.code
 
 
-def test_the_readmes_family_saved_as_a_file_trains_once(tmp_path: Path) -> None:
+def test_the_family_of_the_docs_saved_as_a_file_trains_once(tmp_path: Path) -> None:
     """It once trained for ever: evaluating ran the file again, which trained again."""
     count = "open('ran.txt', 'a').write('once ')\n"
     done = run_python(count + shortened(family()), "script", tmp_path)
@@ -109,7 +131,7 @@ def test_the_readmes_family_saved_as_a_file_trains_once(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("way", WAYS)
-def test_the_readmes_family_with_its_own_minutes_is_reliable(way: str, tmp_path: Path) -> None:
+def test_the_family_of_the_docs_with_its_own_minutes_is_reliable(way: str, tmp_path: Path) -> None:
     done = run_python(family(), way, tmp_path)
     assert done.returncode == 0, done.stderr[-3000:]
     assert "Evaluation: accuracy 0.9" in done.stdout

@@ -15,7 +15,7 @@ import torch
 import cicpe
 from cicpe import parallel
 from cicpe.errors import InvalidInput, WorkerError
-from cicpe.parallel import HERE, Executor
+from cicpe.parallel import HERE, Executor, the_ray
 from commands import REPOSITORY
 from pretended_workers import pretend_workers
 
@@ -75,6 +75,41 @@ def test_a_number_of_workers_that_makes_no_sense_is_refused(jobs: int) -> None:
 def test_a_backend_that_there_is_not_is_refused() -> None:
     with pytest.raises(InvalidInput, match="backend must be local or ray; got 'cloud'"):
         Executor(backend="cloud")
+
+
+PRETENDED_RAY = """import os
+mode, token = os.environ.get("RAY_AUTH_MODE"), os.environ.get("RAY_AUTH_TOKEN")  # as Ray does, when it is imported
+how = {}
+is_initialized = lambda: False
+init = lambda **given: how.update(given)
+"""
+
+
+@pytest.fixture
+def ray(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A Ray that was not imported yet and remembers how it was begun, and an environment that says nothing of it."""
+    (tmp_path / "ray.py").write_text(PRETENDED_RAY)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setitem(sys.modules, "ray", None)
+    monkeypatch.delitem(sys.modules, "ray")
+    for name in ("RAY_ADDRESS", "RAY_AUTH_MODE", "RAY_AUTH_TOKEN"):
+        monkeypatch.setenv(name, "")
+        monkeypatch.delenv(name)
+    return tmp_path
+
+
+def test_a_ray_of_ones_own_lets_nobody_else_in(ray: Path) -> None:
+    """It listens on every interface: without a secret, anyone on the network could run programs here."""
+    begun = the_ray()
+    assert (begun.how["address"], begun.how["include_dashboard"], begun.mode) == ("local", False, "token")
+    assert len(begun.token) == 64
+
+
+def test_the_cluster_of_the_user_is_taken_as_it_is(ray: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RAY_ADDRESS", "head:6379")
+    begun = the_ray()
+    assert "address" not in begun.how
+    assert (begun.mode, begun.token) == (None, None)
 
 
 def test_without_ray_it_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:

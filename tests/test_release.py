@@ -2,6 +2,7 @@
 
 import datetime
 import importlib.util
+import re
 import tomllib
 from pathlib import Path
 from types import ModuleType
@@ -29,6 +30,22 @@ def test_every_extra_is_tried_alone() -> None:
     trials = script("try_package").TRIALS
     assert set(PROJECT["optional-dependencies"]) - {"dev"} == set(trials) - {"core", "core-sdist"}
     assert all(trials.values())
+
+
+def test_every_dependency_has_a_lower_bound_and_an_upper_one() -> None:
+    extras = PROJECT["optional-dependencies"]
+    own = [line for name, lines in extras.items() if name != "dev" for line in lines if not line.startswith("cicpe[")]
+    bounded = re.compile(r"[A-Za-z0-9_.-]+(\[[a-z]+\])?(>=\d[\d.]*,<\d[\d.]*|==\d[\d.]*)")
+    assert [line for line in PROJECT["dependencies"] + own if not bounded.fullmatch(line)] == []
+
+
+def test_the_lowest_versions_are_those_of_the_metadata_and_are_tried() -> None:
+    found = script("lowest_versions").lowest(["store", "server"])
+    assert {"numpy==1.26.*", "jaxtyping==0.2.30", "fastapi==0.115.*", "sqlalchemy==2.0.*"} <= set(found)
+    assert len(found) == len(PROJECT["dependencies"]) - 1 + 4, "all but torch, and what the extras need"
+    targets = (ROOT / "Makefile").read_text(encoding="utf-8")
+    assert "scripts/lowest_versions.py" in targets
+    assert "pip-audit" in targets
 
 
 def test_the_citation_has_the_version() -> None:

@@ -1,10 +1,12 @@
 """Units: what people write and what a model sees are the same thing, there and back."""
 
 import math
+from typing import Any
 
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given, reject, settings
 from hypothesis import strategies as st
+from pydantic import ValidationError
 
 from cicpe.errors import InvalidInput
 from cicpe.units import Readout, Scale, Units
@@ -149,3 +151,42 @@ def test_units_survive_json(scale: Scale) -> None:
     assume(scale.low != scale.high)
     units = Units(title="t", settings=(scale, TIME), readout=HARDNESS, answers=(scale,), epsilon=0.1, delta=0.2)
     assert Units.model_validate_json(units.model_dump_json()) == units
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"high": 10.0}, {"low": -10.0}, {"low": 0.0}, {"low": 1e-320}, {"high": 1e31}, {"high": 10.0 + 1e-13},
+        {"step": 0.0},
+        {"step": -1.0}, {"step": 1e-320}, {"extent": 0.0}, {"extent": 1e-320}, {"start": 1e300}, {"values": (1.0, 0.0)},
+    ],
+    ids=str,
+)  # fmt: skip
+def test_a_scale_on_which_nothing_can_be_computed_is_refused(change: dict[str, Any]) -> None:
+    fields = {"name": "time", "low": 10.0, "high": 240.0, "log": True, "step": 1.0}
+    Scale(**fields)
+    with pytest.raises(ValidationError):
+        Scale(**(fields | change))
+
+
+@given(
+    low=st.floats(-1e30, 1e30), high=st.floats(-1e30, 1e30), log=st.booleans(), step=st.none() | st.floats(1e-30, 1e30),
+    start=st.floats(-1e30, 1e30), extent=st.floats(-1e30, 1e30), at=st.floats(-1e30, 1e30),
+)  # fmt: skip
+def test_whatever_scale_there_is_gives_numbers(at: float, **fields: Any) -> None:
+    """At any coordinate that a model's space may have, in words too."""
+    try:
+        scale = Scale(name="time", **fields)
+    except ValidationError:
+        reject()
+    assert all(map(math.isfinite, (scale.value(at), scale.settable(at), scale.slope(at))))
+    assert all(isinstance(text, str) for text in (scale.words(scale.value(at)), scale.tolerance(abs(at))))
+
+
+@pytest.mark.parametrize("name", ["=1+1", "+1", "-1", "@x", "", " =1", "\t=1"])
+def test_the_name_of_a_column_is_no_program(name: str) -> None:
+    """A table that is exported may be opened in a spreadsheet."""
+    with pytest.raises(ValidationError, match="names must begin with"):
+        Units(settings=(TIME.model_copy(update={"name": name}),))
+    with pytest.raises(ValidationError, match="names must begin with"):
+        Units(readout=HARDNESS.model_copy(update={"name": name}))

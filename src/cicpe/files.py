@@ -13,8 +13,15 @@ from pathlib import Path
 from typing import Any, final
 
 
-def read_file(path: Path) -> bytes:
+def read_file(path: Path, most: int | None = None) -> bytes:
     """The content of a plain file; what else may lie there, such as a pipe or a device, would never end.
+
+    Args:
+        path: The file.
+        most: How many bytes are wanted at most; one more is read where there are more, so that this can be told.
+
+    Returns:
+        Its bytes.
 
     Raises:
         OSError: It is not there, cannot be read, or is no plain file.
@@ -23,7 +30,7 @@ def read_file(path: Path) -> bytes:
     with os.fdopen(descriptor, "rb") as file:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             raise OSError(errno.EINVAL, "it is no plain file", str(path))
-        return file.read()
+        return file.read(-1 if most is None else most + 1)
 
 
 def write_atomic(path: Path, data: bytes) -> None:

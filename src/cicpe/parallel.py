@@ -8,6 +8,7 @@ on whether one dies and its items are done again by another.
 import functools
 import importlib
 import os
+import secrets
 import sys
 import sysconfig
 import threading
@@ -86,7 +87,15 @@ class Executor:
     def completed(
         self, function: Callable[[Item], Result], items: Sequence[Item]
     ) -> Generator[tuple[int, Result], None, None]:
-        """The results as they come, each with the position of its item; otherwise as ``map``."""
+        """The results as they come; otherwise as ``map``.
+
+        Args:
+            function: What is done with an item. It depends on nothing but the item and what it holds.
+            items: The work.
+
+        Yields:
+            The position of an item and its result.
+        """
         for done, (index, result) in enumerate(self._results(function, items), start=1):
             self.on_progress(done, len(items))
             yield index, result
@@ -225,13 +234,21 @@ def _deaths(backend: str) -> tuple[type[Exception], ...]:
 
 
 def the_ray() -> Any:
-    """Ray, connected to a cluster; or an error that says how to get it."""
+    """Ray, connected to the cluster that RAY_ADDRESS names, or to one of its own; or an error that says how to get it.
+
+    Ray listens on every interface of a machine, and whoever reaches it can run programs there. So a cluster that is
+    started here has a secret of its own, and none is looked for that someone else may have announced on this machine.
+    """
+    own = {} if os.environ.get("RAY_ADDRESS") else {"address": "local", "include_dashboard": False}
+    # Ray reads this once, when it is imported; whoever has imported it has decided.
+    if own and "RAY_AUTH_MODE" not in os.environ and "ray" not in sys.modules:
+        os.environ |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
     try:
         ray = importlib.import_module("ray")
     except ModuleNotFoundError:
         raise InvalidInput("backend", "ray", "local, as ray is not installed here: pip install ray") from None
     if not ray.is_initialized():
-        ray.init(log_to_driver=False, logging_level="ERROR")
+        ray.init(log_to_driver=False, logging_level="ERROR", **own)
     return ray
 
 

@@ -8,9 +8,9 @@ in its coordinates.
 import math
 import re
 from collections.abc import Mapping, Sequence
-from typing import Literal, final
+from typing import Annotated, Literal, final
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from cicpe.config import Config
 from cicpe.errors import InvalidInput, meant
@@ -21,6 +21,15 @@ FINE = 1000
 """Parts of a range that are told apart where an instrument has no step."""
 SLACK = 1e-6
 """Share of a range by which a value may lie outside for its last digit."""
+LARGEST = 1e30
+"""Of any number of a scale: whatever is made of two of them is finite."""
+FINEST = 1e-12
+"""Of the width of a range and of a step, as shares of the larger end and of the width."""
+STEEPEST = 300.0
+"""Of an exponent: what is made of its exponential is finite."""
+COLUMN = re.compile(r"[\w(].*")
+"""How the name of a column begins: what else may, such as =, a spreadsheet would take for a program."""
+Bounded = Annotated[float, Field(ge=-LARGEST, le=LARGEST)]
 
 
 @final
@@ -29,24 +38,38 @@ class Scale(Config):
 
     name: str
     unit: str = ""
-    low: float
+    low: Bounded
     """The quantity where the coordinate is ``start``."""
-    high: float
+    high: Bounded
     """The quantity where it is ``start + extent``; below ``low`` where the two run against each other."""
     log: bool = False
     """Whether equal steps of the coordinate are equal factors of the quantity."""
-    step: float | None = None
+    step: Annotated[float, Field(gt=0, le=LARGEST)] | None = None
     """What the instrument can be set to: ``low``, and so many steps above it."""
-    values: tuple[float, ...] = ()
+    values: tuple[Bounded, ...] = ()
     """What it can be set to, where that is a list."""
-    start: float = 0.0
-    extent: float = 1.0
+    start: Bounded = 0.0
+    extent: Bounded = 1.0
+
+    @model_validator(mode="after")
+    def _spans(self) -> "Scale":
+        width, larger = abs(self.high - self.low), max(abs(self.low), abs(self.high))
+        if not (width > FINEST * larger and width > 1 / LARGEST):
+            raise ValueError(f"high must be another number than low; got {self.high} and {self.low}")
+        if self.log and min((self.least, *self.values)) < 1 / LARGEST:
+            raise ValueError(f"low, high and values must be above 0 on a log scale; got {self.least}")
+        if abs(self.extent) < 1 / LARGEST:
+            raise ValueError(f"extent must not be 0; got {self.extent}")
+        if self.step is not None and self.step < FINEST * width:
+            raise ValueError(f"step must be at least {FINEST:g} of the range; got {self.step}")
+        return self
 
     def value(self, coordinate: float) -> float:
         """The quantity at a coordinate."""
         share = (coordinate - self.start) / self.extent
         if self.log:
-            return math.exp(math.log(self.low) + share * (math.log(self.high) - math.log(self.low)))
+            exponent = math.log(self.low) + share * (math.log(self.high) - math.log(self.low))
+            return math.exp(min(max(exponent, -STEEPEST), STEEPEST))
         return self.low + share * (self.high - self.low)
 
     def coordinate(self, value: float) -> float:
@@ -105,7 +128,8 @@ class Scale(Config):
     def tolerance(self, epsilon: float) -> str:
         """In words, how far off a quantity may be whose coordinate is off by epsilon."""
         if self.log:
-            return f"{100 * math.expm1(abs(epsilon * math.log(self.high / self.low) / self.extent)):.3g} %"
+            exponent = abs(epsilon * math.log(self.high / self.low) / self.extent)
+            return f"{100 * math.expm1(min(exponent, STEEPEST)):.3g} %"
         return with_unit(f"{abs(epsilon * (self.high - self.low) / self.extent):.3g}", self.unit)
 
 
@@ -116,15 +140,15 @@ class Readout(Config):
     name: str
     unit: str = ""
     kind: MeasurementKind = "number"
-    low: float
+    low: Bounded
     """Below this a value is not plausible."""
-    high: float
+    high: Bounded
     """Nor above this."""
-    of: int | None = None
+    of: Annotated[int, Field(ge=1, le=10**6)] | None = None
     """Of a count: out of how many."""
-    origin: float = 0.0
+    origin: Bounded = 0.0
     """A model sees (value - origin) / scale."""
-    scale: float = 1.0
+    scale: Annotated[float, Field(ge=1 / LARGEST, le=LARGEST)] = 1.0
 
     @property
     def allowed(self) -> str:
@@ -190,6 +214,13 @@ class Units(Config):
     """How far off an answer may be where nobody says."""
     delta: float | None = Field(default=None, gt=0, lt=1)
     """How often it may be farther off where nobody says."""
+
+    @model_validator(mode="after")
+    def _columns(self) -> "Units":
+        for name in (*self.names, *([] if self.readout is None else [self.readout.name])):
+            if COLUMN.fullmatch(name) is None:
+                raise ValueError(f"names must begin with a letter, a digit, _ or (; got {name!r}")
+        return self
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -71,6 +71,18 @@ def test_the_log_makes_the_same_bisection_again(run: Run, flaky: list[str]) -> N
     assert run("bisect", "status", "--json").json == status
 
 
+def test_a_subject_cannot_speak_to_the_terminal(run: Run, git: Git, flaky: list[str]) -> None:
+    """Anyone may have written it, and it may look like a table's markup."""
+    for subject in ("close [/bold] tag", "\x1b]0;a title\x07 \x1b[2J"):
+        git("commit", "--quiet", "--allow-empty", "--message", subject)
+    run("bisect", "start", flaky[7], "main")
+    done = run("bisect", "fail", "--commit", "main")
+    assert done.code == 0
+    assert "close [/bold] tag" in done.out
+    assert "?]0;a title? ?[2J" in done.out
+    assert "\x1b" not in done.out
+
+
 def test_a_test_that_never_changes_blames_nobody(run: Run, flaky: list[str]) -> None:
     run("bisect", "start", flaky[0], "main", "--cap", "40")
     done = run("bisect", "run", "--json", "false")

@@ -402,15 +402,15 @@ def test_a_shell_completes_commands_and_models() -> None:
 
 @pytest.fixture
 def own_family(tmp_path: Path) -> Path:
-    """The family that README.md shows, as a file."""
-    readme = (REPOSITORY / "README.md").read_text()
-    block = next(text for text in re.findall(r"```python\n(.*?)```", readme, re.S) if "class DoseFinding" in text)
+    """The family that the docs show, as a file."""
+    page = (REPOSITORY / "docs" / "how-to" / "own-family.md").read_text()
+    block = next(text for text in re.findall(r"```python\n(.*?)```", page, re.S) if "class DoseFinding" in text)
     file = tmp_path / "dose.py"
     file.write_text(block.partition("\nmodel = ")[0])
     return file
 
 
-def test_the_family_of_the_readme_is_trained_and_moved(run: Run, own_family: Path, tmp_path: Path) -> None:
+def test_the_family_of_the_docs_is_trained_and_moved(run: Run, own_family: Path, tmp_path: Path) -> None:
     out = tmp_path / "m"
     options = ["--epsilon", 0.3, 0.6, "--updates", 4, "--calibration-episodes", 256, "--out", out]
     assert run("train", f"{own_family}:DoseFinding", *options).code == 0

@@ -223,6 +223,24 @@ def test_a_step_that_is_elsewhere_by_now_is_noticed(session: Run, home: Path, mo
     assert session("tell", "1:", *"111111").code == 0
 
 
+def test_a_correction_is_of_the_measurement_that_was_seen(
+    session: Run, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After an undo and a skip, a step of the same number is another measurement."""
+    session("ask")
+    session("tell", *"111111")
+    with monkeypatch.context() as someone:
+        someone.setenv("XDG_STATE_HOME", str(home / "someone else"))
+        for words in (["undo", "--version", "1"], ["skip"], ["tell", *"111111"]):
+            session("ask")
+            assert session(*words).code == 0
+    refused = session("correct", "1", *"111111")
+    assert (refused.code, "another measurement by now" in refused.err) == (2, True)
+    assert [entry["event"]["kind"] for entry in session("log", "--json").json["events"]][-1] == "told"
+    session("ask")
+    assert session("correct", "1", "yes", *"11111").code == 0
+
+
 def test_a_campaign_named_after_another_does_not_take_its_values(session: Run, run: Run) -> None:
     titan = session("list", "--json").json["campaigns"][0]["id"]
     taken = run(*NEW, "--name", titan)

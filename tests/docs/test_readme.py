@@ -14,7 +14,17 @@ def broken_links(text: str) -> list[str]:
 
 
 def test_it_is_short() -> None:
-    assert len(TEXT.splitlines()) < 150
+    assert len(TEXT.splitlines()) < 120
+
+
+def test_the_first_screen() -> None:
+    """Two sentences, one figure, two commands, ten lines of an experiment of one's own."""
+    about = TEXT.partition("![")[0].partition("**\n")[2] or TEXT.partition("** ")[2].partition("![")[0]
+    assert len(re.findall(r"[.!?](?=\s)", about)) == 2
+    assert TEXT.count("![") == 1
+    first, own = re.findall(r"^```(?:text|toml)\n(.*?)^```$", TEXT, re.MULTILINE | re.DOTALL)[:2]
+    assert len(first.splitlines()) == 2
+    assert len(own.splitlines()) == 10
 
 
 def test_its_links_lead_somewhere() -> None:

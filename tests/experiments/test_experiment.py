@@ -2,6 +2,7 @@
 
 import copy
 import json
+import os
 import random
 import string
 import time
@@ -14,9 +15,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import cicpe
-from cicpe.errors import CicpeError
+from cicpe.errors import CicpeError, InvalidInput
 from cicpe.experiments import Experiment, ExperimentError, template_names, template_path
 from cicpe.experiments.words import in_words
+from cicpe.problems import make_problem
 
 STEEL = template_path("peak-2d").read_text(encoding="utf-8")
 
@@ -169,12 +171,34 @@ def test_syntax_errors_name_their_line() -> None:
     assert fault.startswith("line 2: the file must be TOML: ")
 
 
-@pytest.mark.parametrize("content", [b"\xff\xfe", b"x" * 200_000], ids=["not UTF-8", "large"])
+@pytest.mark.parametrize(
+    "content", [b"\xff\xfe", b"x" * 200_000, b"a." * 45_000 + b"a = 1"], ids=["not UTF-8", "large", "names in names"]
+)
 def test_unreadable_files_are_refused(tmp_path: Path, content: bytes) -> None:
     file = tmp_path / "bad.toml"
     file.write_bytes(content)
     with pytest.raises(ExperimentError, match="the file must be"):
         Experiment.read(file)
+
+
+def test_what_would_never_end_is_refused_at_once(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.toml")
+    (tmp_path / "endless.toml").symlink_to("/dev/zero")
+    for name in ("pipe", "endless"):
+        with pytest.raises(ExperimentError, match="no plain file"):
+            Experiment.read(tmp_path / f"{name}.toml")
+    with pytest.raises(ExperimentError, match="a file, not a folder"):
+        Experiment.read(tmp_path)
+
+
+@pytest.mark.parametrize("family", ["smooth", "parametric"])
+def test_a_problem_is_made_from_data_and_reads_no_file(family: str, tmp_path: Path) -> None:
+    """What a problem is made from may stand in a model's folder that someone else has made."""
+    (tmp_path / "mine.toml").write_text(STEEL, encoding="utf-8")
+    with pytest.raises(InvalidInput, match="experiment must be an experiment as data"):
+        make_problem(family, experiment=str(tmp_path / "mine.toml"))
+    with pytest.raises(ExperimentError):
+        make_problem(family, experiment={})
 
 
 def test_a_missing_file_says_what_there_is() -> None:

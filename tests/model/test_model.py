@@ -390,8 +390,8 @@ def test_another_format_is_refused(folder: Path) -> None:
         (put("observation_dim", value="one"), "observation_dim"),
         (put("observation_dim", value=0), "observation_dim"),
         (put("observation_dim", value=-1), "observation_dim"),
-        (put("observation_dim", value=2**70), "one kind for each"),
-        (put("observation_dim", value=10**12), None),
+        (put("observation_dim", value=2**70), "observation_dim"),
+        (put("observation_dim", value=10**4), "one kind for each"),
         (put("observation_dim", value=2), "one kind for each"),
         (put("horizon", value=10**30), "horizon"),
         (put("horizon", value=0), "horizon"),
@@ -423,6 +423,10 @@ def test_another_format_is_refused(folder: Path) -> None:
         (put("recipe", value="\x1b]0;a title\x07"), "control characters"),
         (put("problem_options", value={"\x1b[2J": 1}), "control characters"),
         (put("files", value=["weights.safetensors"]), "files"),
+        (put("units", value={"settings": [{"name": "time", "low": 1, "high": 1}]}), "high must be another number"),
+        (put("units", value={"settings": [{"name": "=1+1", "low": 0, "high": 1}]}), "names must begin with"),
+        (put("units", value={"settings": [{"name": "time", "low": 0, "high": 1}] * 2}), "one scale for each of 1"),
+        (put("units", value={"answers": [{"name": "time", "low": 0, "high": 1}] * 3}), "one scale for each of 1"),
         (take("training"), "training"),
         (take("problem"), "problem"),
         (take("horizon"), "horizon"),
@@ -454,6 +458,16 @@ def test_a_problem_that_is_not_of_the_models_shape_is_refused_before_it_is_playe
         cicpe.evaluate(Model.load(folder), epsilon=1.2, delta=0.4, episodes=5)
 
 
+def test_a_folder_has_no_file_read_that_it_names(folder: Path, tmp_path: Path) -> None:
+    """A pipe would be waited for without an end, and what is wrong in a file would be shown."""
+    os.mkfifo(tmp_path / "pipe.toml")
+    edit(folder / "config.json", put("problem", value="smooth"))
+    edit(folder / "config.json", put("problem_options", value={"experiment": str(tmp_path / "pipe.toml")}))
+    (folder / "weights.safetensors").write_bytes(save_tensors(unlisted(folder)))
+    with pytest.raises(InvalidInput, match="experiment must be an experiment as data"):
+        cicpe.evaluate(Model.load(folder), epsilon=1.2, delta=0.4, episodes=5)
+
+
 def test_a_calibration_for_a_context_that_the_model_does_not_know_is_refused(folder: Path) -> None:
     for name in ("context_names", "context_low", "context_high", "default_context"):
         edit(folder / "config.json", put(name, value=[]))
@@ -469,6 +483,7 @@ def test_a_file_outside_the_model_is_refused(folder: Path) -> None:
     ("change", "message"),
     [
         (put("epsilons", value=[]), "epsilons"),
+        (put("episodes", value=10**59), "episodes"),
         (put("epsilons", value=[0.1]), "table"),
         (put("epsilons", 0, value="small"), "epsilons.0"),
         (put("deltas", value=[0.1, 0.2]), "table"),

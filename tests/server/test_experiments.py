@@ -386,6 +386,17 @@ def test_a_table_of_earlier_measurements(server: TestClient) -> None:
     assert server.post(table, json={"csv": "x1,y\n0.5,60.7\n", "confirm": True}).status_code == 200
 
 
+def test_a_table_that_is_sent_again_is_recorded_once(server: TestClient) -> None:
+    wish = {"name": "titan", "model": "gp-max-1d", "epsilon": 0.2, "delta": 0.1}
+    assert server.post("/api/campaigns", json=wish).status_code == 201
+    table, body = "/api/campaigns/titan/table", {"csv": "x1;y\n0.25;0.5\n0.75;1.25\n", "expected_version": 0}
+    for _ in range(2):
+        sent = server.post(table, json=body, headers={"Idempotency-Key": "last-year"})
+        assert (sent.status_code, len(sent.json()["status"]["history"])) == (200, 2)
+    overtaken = server.post(table, json=body)
+    assert (overtaken.status_code, overtaken.json()["field"]) == (409, "expected_version")
+
+
 def test_a_spoilt_campaign_is_begun_anew(server: TestClient) -> None:
     wish = {"name": "titan", "model": "gp-max-1d", "epsilon": 0.2, "delta": 0.1, "seed": 7, "verify": 2}
     server.post("/api/campaigns", json=wish)

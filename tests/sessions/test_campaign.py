@@ -26,7 +26,7 @@ from cicpe.sessions.events import Corrected, Told, Undone, in_force, read_event
 from cicpe.sessions.session import Session
 from cicpe.sessions.skipping import APART
 from cicpe.sessions.status import Status
-from cicpe.sessions.stores import Conflict, Store, open_store
+from cicpe.sessions.stores import Conflict, Store, open_store, sql
 from cicpe.spaces import Box, Interval, Sphere
 from cicpe.training.config import TrainingConfig
 from cicpe.training.loop import build_network
@@ -579,6 +579,45 @@ def test_a_store_that_fails_leaves_the_session_as_it_was(store: Store, monkeypat
     with pytest.raises(OSError, match="full"):
         campaign.tell([1.0, 1.0])
     assert campaign.session.export() == before
+
+
+def test_a_table_is_attached_whole_or_not_at_all(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sent again after half of it was written, that half would be there twice."""
+    campaign, rows = begin(store), [([0.1 * i, 0.2], [1.0, -1.0]) for i in range(5)]
+    insert, written = sql._insert, []
+
+    def dies(*words: Any) -> None:
+        written.append(words)
+        insert(*words)
+        if len(written) == 3:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(sql, "_insert", dies)
+    with pytest.raises(KeyboardInterrupt):
+        campaign.attach_all(rows)
+    assert (campaign.session.version, reopen(store).session.version) == (0, 0)
+    monkeypatch.undo()
+    assert campaign.attach_all(rows) == 5
+    assert [step.query for step in reopen(store).session.history] == [step.query for step in campaign.session.history]
+    late = reopen(store)
+    campaign.tell([1.0, 1.0])
+    with pytest.raises(Conflict):
+        late.attach_all(rows[:1])
+    assert reopen(store).session.version == 6
+
+
+def test_a_table_with_a_key_is_attached_once(store: Store) -> None:
+    campaign, rows = begin(store), [([0.1 * i, 0.2], [1.0, -1.0]) for i in range(3)]
+    late = reopen(store)
+    for one in (campaign, campaign, late, reopen(store)):
+        assert one.attach_all(rows, key="last year") == 3
+        assert one.session.version == 3
+    with pytest.raises(InvalidInput, match="a new key"):
+        campaign.attach_all([([0.7, 0.7], [1.0, 1.0])], key="last year")
+    with pytest.raises(Conflict):
+        campaign.attach_all(rows, expected_version=1)
+    assert campaign.attach_all([]) == 0
+    assert reopen(store).session.version == 3
 
 
 def test_a_fork_has_the_same_past_and_another_future(store: Store) -> None:

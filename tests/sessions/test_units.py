@@ -1,6 +1,8 @@
 """A session in units: people see theirs, the agent sees its own, and both are the same campaign."""
 
 import json
+import os
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -168,3 +170,36 @@ def test_a_table_goes_out_and_in(tmp_path) -> None:  # type: ignore[no-untyped-d
         again.attach(query, value)
     assert [step.query for step in again.history] == [step.query for step in session.history]
     assert again.recommendation.tolist() == session.recommendation.tolist()
+
+
+@pytest.mark.parametrize(
+    ("table", "said"),
+    [
+        ("dose,toxicity\n1,0\n1,5,0\n", "line 3 must be as many cells as the header has, 2"),
+        ("dose,toxicity,dose\n1,0,2\n", "column must be in the header, once"),
+        (f"dose,toxicity\n{'1' * 200_000},0\n", "table must be a table that can be read"),
+        ("dose,toxicity\n" + "1,0\n" * 3_000_000, "file must be a table of at most 10,000,000 bytes"),
+        ("dose,toxicity\nhigh,0\n", "dose in line 2 must be a number"),
+    ],
+    ids=["a decimal comma", "a column twice", "a long cell", "a large file", "a word"],
+)
+def test_a_table_that_may_mean_something_else_is_refused(table: str, said: str, tmp_path: Path) -> None:
+    session, file = make_session(DOSE), tmp_path / "table.csv"
+    setting, measured = table_of(session).splitlines()[0].split(",")[1:3]
+    file.write_text(table.replace("dose", setting).replace("toxicity", measured), encoding="utf-8")
+    with pytest.raises(InvalidInput, match=said.replace("dose", setting)):
+        list(read_table(file, session))
+
+
+def test_a_pipe_in_the_place_of_a_table_is_refused(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.csv")
+    with pytest.raises(InvalidInput, match="no plain file"):
+        list(read_table(tmp_path / "pipe.csv", make_session(DOSE)))
+
+
+def test_a_table_of_any_system_is_read(tmp_path: Path) -> None:
+    session, file = make_session(DOSE), tmp_path / "table.csv"
+    session.tell("2/3")
+    for end in ("\n", "\r\n", "\r"):
+        file.write_bytes(table_of(session).replace("\n", end).encode("utf-8-sig"))
+        assert [value for _, value in read_table(file, session)] == ["2/3"]

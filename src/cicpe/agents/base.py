@@ -54,28 +54,73 @@ class Agent(LearnsFromPlates):
 
     @abstractmethod
     def begin(self, context: Float[Tensor, "batch context"]) -> Any:
-        """The state of a batch of episodes before their first query."""
+        """The state of a batch of episodes before their first query.
+
+        Args:
+            context: What is known of each task beforehand, such as its noise level: batch x context.
+
+        Returns:
+            Whatever the agent needs to know of the histories; only it looks inside.
+        """
 
     @abstractmethod
     def propose(self, state: Any, rng: Generator) -> Proposal:
-        """The next query, whether to stop, and what to recommend."""
+        """The next query, whether to stop, and what to recommend.
+
+        Args:
+            state: The histories so far, from ``begin`` or ``observe``.
+            rng: Draws what is random of the query.
+
+        Returns:
+            A proposal with one entry per episode.
+        """
 
     def quantiles(
         self, state: Any, levels: Sequence[float], rng: Generator
     ) -> Float[Tensor, "batch answer level"] | None:
-        """Quantiles of each coordinate of the target given each history; None for an agent without a posterior."""
+        """Quantiles of each coordinate of the target, given each history.
+
+        Args:
+            state: The histories so far.
+            levels: Probabilities between 0 and 1.
+            rng: Draws from the posterior, where the quantiles are not known in closed form.
+
+        Returns:
+            One value per episode, coordinate and level: batch x answer x level. None for an agent without a posterior.
+        """
         return None
 
     def stops_at(self, state: Any) -> Float[Tensor, " batch"] | None:
-        """The confidence, as it is shown, at which each episode stops; None where the rule looks at more than that."""
+        """The confidence, as it is shown, at which each episode stops.
+
+        Args:
+            state: The histories so far.
+
+        Returns:
+            One number per episode; None where the rule looks at more than the confidence.
+        """
         return None
 
     def p_value(self, state: Any) -> Float[Tensor, " batch"] | None:
-        """How likely a history of the prior is to ever look as odd as each of these; None without an alarm."""
+        """How likely a history of the prior is to ever look as odd as each of these.
+
+        Args:
+            state: The histories so far.
+
+        Returns:
+            One probability per episode; None without an alarm.
+        """
         return None
 
     def verified(self, queries: int) -> "Agent":
-        """The same agent, which makes so many redundant queries before it stops; refused where it has no alarm."""
+        """The same agent, which makes redundant queries before it stops.
+
+        Args:
+            queries: How many; any but 0 is refused where the agent has no alarm.
+
+        Returns:
+            A new agent, or this one where the number is 0.
+        """
         if queries == 0:
             return self
         raise InvalidInput("verify", queries, "0: this agent has no alarm that could decide (cicpe.fit_alarm fits one)")

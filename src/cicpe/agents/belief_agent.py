@@ -112,6 +112,15 @@ class BeliefAgent(Agent):
         """Redundant queries to choose from: anywhere, and on all sides of the recommendation where that is a query.
 
         There a wrong answer shows: a few standard deviations off, every observation should be sure.
+
+        Args:
+            proposal: What the agent proposes for each episode.
+            n: How many candidates of each kind.
+            rng: Draws them.
+
+        Returns:
+            Candidates per episode, batch x candidate x query: ``n`` of them, or twice as many where answers are queries
+            too.
         """
         space, batch = self.belief.query_space, len(proposal.stop)
         anywhere = space.sample(n, rng).expand(batch, -1, -1)
@@ -126,7 +135,15 @@ class BeliefAgent(Agent):
     def contradictable(
         self, state: BeliefAgentState, queries: Float[Tensor, "batch candidate query"]
     ) -> Float[Tensor, "batch candidate"]:
-        """How far what is expected at some queries is from what was expected before anything was seen."""
+        """How far what is expected at some queries is from what was expected before anything was seen.
+
+        Args:
+            state: The histories so far.
+            queries: Candidates, batch x candidate x query.
+
+        Returns:
+            One number per candidate, batch x candidate; where it is large, a wrong prior would show.
+        """
         assert self.alarm is not None
         assert state.alarm is not None
         predict, context = self.alarm.predictor.predict, state.alarm.context

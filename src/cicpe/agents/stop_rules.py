@@ -55,15 +55,33 @@ class StopRule(ABC):
 
         Args:
             costs: The range of costs that the belief knows; None where it does not value queries.
+
+        Returns:
+            A vector of thresholds; calibration tries them in this order.
         """
 
     @abstractmethod
     def would_stop(self, view: StopView, threshold: Tensor) -> Bool[Tensor, "*batch"]:
-        """Which episodes end now."""
+        """Which episodes end now.
+
+        Args:
+            view: What is believed of each episode.
+            threshold: One for all episodes, or one per episode.
+
+        Returns:
+            True for each episode that ends.
+        """
 
     @abstractmethod
     def safer(self, thresholds: Float[Tensor, "batch corner"]) -> Float[Tensor, " batch"]:
-        """The safest of several thresholds."""
+        """The safest of several thresholds, for each episode.
+
+        Args:
+            thresholds: Those of the neighbouring points of the calibration's grid: batch x corner.
+
+        Returns:
+            One threshold per episode.
+        """
 
     def stop_times(
         self, table: RecordedEpisodes, epsilon: int, thresholds: Float[Tensor, " threshold"]
@@ -74,6 +92,9 @@ class StopRule(ABC):
             table: Episodes that were played past every stop.
             epsilon: Which of the table's epsilons, by its position.
             thresholds: As ``thresholds`` gives them.
+
+        Returns:
+            Per threshold, the number of observations after which each episode stops.
         """
         if self.uses_cost:
             return [first_true(table.stops[self.name][epsilon, k]) for k in range(len(thresholds))]

@@ -64,7 +64,16 @@ class Assessment(NamedTuple):
     """Standard deviation of each coordinate of the target."""
 
     def view(self, epsilon: int, cost: int | None = None, minimum_time: int = 0) -> StopView:
-        """What a stop rule sees at one epsilon (and cost), by their positions."""
+        """What a stop rule sees at one epsilon (and cost), by their positions.
+
+        Args:
+            epsilon: Position of the epsilon.
+            cost: Position of the cost of a query; None for a rule that does not value queries.
+            minimum_time: Queries before a rule that values queries may stop.
+
+        Returns:
+            What the rule may look at, for every episode.
+        """
         going = torch.zeros_like(self.confidence[0]) if cost is None else self.continue_value[epsilon, cost]
         return StopView(self.time, minimum_time, self.confidence[epsilon], self.std, self.stop_value[epsilon], going)
 
@@ -105,13 +114,24 @@ class Belief(LearnsFromPlates):
         return False
 
     def refuse_costs(self, costs: Sequence[Tensor]) -> None:
-        """For beliefs that do not value queries: says so to whoever asks at which cost to stop."""
+        """Refuses costs, in beliefs that do not value queries.
+
+        Args:
+            costs: What ``assess`` was given; anything but an empty sequence is refused.
+        """
         if costs:
             raise InvalidInput("costs", len(costs), f"left out: {type(self).__name__} does not value queries")
 
     @abstractmethod
     def begin(self, context: Float[Tensor, "batch context"]) -> Any:
-        """The state of a batch of episodes before their first query."""
+        """The state of a batch of episodes before their first query.
+
+        Args:
+            context: What is known of each task beforehand, such as its noise level: batch x context.
+
+        Returns:
+            Whatever the belief needs to know of the histories; only it looks inside.
+        """
 
     @abstractmethod
     def assess(
@@ -130,11 +150,23 @@ class Belief(LearnsFromPlates):
             rng: Draws what is random of the query.
             query_spread: Spread of the queries, where the kind of belief has one.
             costs: Costs at which going on is to be valued; refused by beliefs that do not value queries.
+
+        Returns:
+            Queries, recommendations and confidences, for every epsilon and episode.
         """
 
     @abstractmethod
     def sample_answers(self, state: Any, n: int, rng: Generator) -> Float[Tensor, "batch draw answer"]:
-        """Draws of the target from the posterior of each history."""
+        """Draws of the target from the posterior of each history.
+
+        Args:
+            state: Histories.
+            n: Draws per history.
+            rng: Draws them.
+
+        Returns:
+            Possible targets, batch x draw x answer.
+        """
 
     def quantiles(self, state: Any, levels: Sequence[float], rng: Generator) -> Float[Tensor, "batch answer level"]:
         """Quantiles of each coordinate of the target, of draws from the posterior.
@@ -150,23 +182,53 @@ class Belief(LearnsFromPlates):
         return quantiles_of(self.sample_answers(state, INTERVAL_DRAWS, rng), levels)
 
     def with_horizon(self, horizon: int) -> "Belief":
-        """The same belief with another horizon."""
+        """The same belief with another horizon.
+
+        Args:
+            horizon: The most queries of an episode.
+
+        Returns:
+            A copy; what was learned is shared.
+        """
         return cast(Belief, replace(cast(Any, self), horizon=horizon))  # beliefs are frozen dataclasses
 
     @abstractmethod
     def tensors(self) -> Mapping[str, Tensor]:
-        """Everything that was learned."""
+        """Everything that was learned.
+
+        Returns:
+            Tensors by name, as ``weights.safetensors`` keeps them.
+        """
 
     def predict(self, state: Any, query: Float[Tensor, "batch query"]) -> Prediction:
-        """What the next observation will be, for beliefs that say so of themselves."""
+        """What the next observation will be, for beliefs that say so of themselves.
+
+        Args:
+            state: Histories.
+            query: One query per history: batch x query.
+
+        Returns:
+            The distribution of the observation at each query.
+        """
         raise NotImplementedError(f"{type(self).__name__} predicts by a head that the alarm fits")
 
     def predictor(self, head: Any = None) -> ObservationPredictor:
-        """What the alarm compares observations with; ``head`` is the one that ``prediction_head`` asked for."""
+        """What the alarm compares observations with.
+
+        Args:
+            head: The fitted head that ``prediction_head`` asked for; None where the belief predicts by itself.
+
+        Returns:
+            Predicts the next observation from a state of this belief.
+        """
         return OwnPredictor(self)
 
     def prediction_head(self) -> Any:
-        """The head that the alarm has to fit before the belief can predict; None where it predicts by itself."""
+        """The head that the alarm has to fit before the belief can predict.
+
+        Returns:
+            The configuration of that head; None where the belief predicts by itself.
+        """
         return None
 
 
@@ -321,24 +383,57 @@ class BeliefConfig(Config, ABC):
 
     @abstractmethod
     def fit(self, request: FitRequest) -> FittedBelief:
-        """Fits the belief to simulations, within the budget."""
+        """Fits the belief to simulations, within the budget.
+
+        Args:
+            request: The problem, the budget, the seed, and who follows the fit.
+
+        Returns:
+            The belief, its configuration with what the fit found out, and what the fit took.
+        """
 
     @abstractmethod
     def build(self, shape: TaskShape, horizon: int) -> tuple[Belief, torch.nn.Module]:
-        """The belief of a saved model, and the module that its weights have yet to be put into."""
+        """The belief of a saved model, before its weights are read.
+
+        Args:
+            shape: What the saved model knows of its problem.
+            horizon: The most queries of an episode.
+
+        Returns:
+            The belief, and the module into which the weights have yet to be put.
+        """
 
     @abstractmethod
     def describe(self) -> str:
-        """The belief in a few words, for a model's card."""
+        """The belief in a few words, for a model's card.
+
+        Returns:
+            Half a sentence.
+        """
 
     @classmethod
     def default_for(cls, problem: Problem) -> "BeliefConfig":
-        """The configuration that suits a problem, where nothing else is said; refused where the kind does not apply."""
+        """The configuration that suits a problem, where nothing else is said.
+
+        Args:
+            problem: The family to fit; refused where this kind of belief does not apply to it.
+
+        Returns:
+            A configuration of this kind.
+        """
         return cls.model_validate({"horizon": min(problem.horizon, cls.model_fields["horizon"].default)})
 
     @classmethod
     def migrate(cls, data: dict[str, Any]) -> dict[str, Any]:
-        """Fields as this version has them, from a configuration that an earlier one saved."""
+        """Fields as this version has them, from a configuration that an earlier one saved.
+
+        Args:
+            data: The fields as they were saved.
+
+        Returns:
+            The fields to validate; the same ones where nothing has changed.
+        """
         return data
 
 

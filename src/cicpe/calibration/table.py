@@ -55,7 +55,7 @@ ThresholdTable = tuple[tuple[Cells, ...], ...]
 class Calibration(Config):
     """Thresholds by rule, context, epsilon and delta; null where none was safe enough."""
 
-    episodes: int = Field(ge=1)
+    episodes: int = Field(ge=1, le=10**12)
     seed: int
     alpha: float = Field(gt=0, lt=1)
     margin: float = Field(default=MARGIN, ge=0, lt=1)

@@ -125,7 +125,11 @@ class Certificate(Config):
         }
 
     def to_frame(self) -> "DataFrame":
-        """The certificate as one row of a pandas data frame, without its evidence's path."""
+        """The certificate as one row of a pandas data frame, without its evidence's path.
+
+        Returns:
+            A data frame with a column per field.
+        """
         return to_frame([self.model_dump(exclude={"path", "alternatives", "versions"})])
 
     def speaks_for(self, model_sha256: str, calibration_sha256: str, fingerprint: str | None = None) -> bool:

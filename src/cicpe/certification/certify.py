@@ -159,6 +159,9 @@ def certify(
         ledger: Earlier certificates. Tests of the same weights among them have spent alpha.
         alpha_of_run: For a checkpoint, the budget of which ``alpha`` is its share.
         executor: Where the tasks are played; the certificate does not depend on it.
+
+    Returns:
+        The certificate, with its evidence; ``certified`` says yes or no.
     """
     about, weights = model.description, model.sha256
     earlier = tests_of(weights, ledger)

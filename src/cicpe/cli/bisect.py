@@ -64,7 +64,7 @@ def start(
     """Begin: say where the test was good and where it is bad, and get the first commit to run.
 
     A flaky test fails with some unknown probability, and from the culprit on with a larger one. A single pass or
-    failure proves nothing, so commits are run again and again, always the one that tells most, until one commit is
+    failure proves nothing, so commits are run again and again, always the most informative one, until one commit is
     the culprit with the probability that you ask for. GOOD need not be perfect: it must only be before the change.
 
     Commits are those along first parents from GOOD to BAD, each of which contains all earlier ones; a merge stands for
@@ -100,7 +100,7 @@ def run(
     ] = None,
     as_json: options.Json = False,
 ) -> int:
-    """Run a test again and again, at the commit that tells most, until the culprit is known.
+    """Run a test again and again, at the most informative commit, until the culprit is known.
 
     CMD is run at the top of the work tree, as it stands and without a shell. Exit code 0 is a pass, 125 a skip (this
     commit cannot be tested), anything else from 1 to 127 a failure; a higher one, or a signal, aborts and records

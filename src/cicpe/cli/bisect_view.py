@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING, Any
 
 from cicpe.cli.output import plain_table, print_table, say
+from cicpe.sessions.texts import shown_page
 
 if TYPE_CHECKING:
     from cicpe.bisection.campaign import Bisection, Suspect
@@ -49,7 +50,7 @@ def show_bisection(repository: "Repository", bisection: "Bisection") -> None:
     if bisection.found:
         say(f"Found after {runs}, with probability {verdict.probability:.3f}:")
         for suspect in verdict.answer:
-            say(f"  {suspect.commit[:12]} {repository.subject(suspect.commit)}")
+            say(f"  {suspect.commit[:12]} {_subject(repository, suspect.commit)}")
         if len(verdict.answer) > 1:
             say("These cannot be told apart: commits between them were skipped.")
         say(f"The test fails about {verdict.before:.3f} of the time before, and {verdict.after:.3f} from there on.")
@@ -73,7 +74,7 @@ def show_bisection(repository: "Repository", bisection: "Bisection") -> None:
         f"About {middle:.0f} more runs to {bisection.settings.confidence:g} (half of the time {low:.0f} to {high:.0f})."
     )
     commit = bisection.next_commit or ""
-    say(f"Run the test now, at {commit[:12]} {repository.subject(commit)}; then `cicpe bisect pass` or `fail`.")
+    say(f"Run the test now, at {commit[:12]} {_subject(repository, commit)}; then `cicpe bisect pass` or `fail`.")
 
 
 def show_log(bisection: "Bisection", events: list[dict[str, Any]]) -> None:
@@ -98,7 +99,7 @@ def _show_suspects(repository: "Repository", bisection: "Bisection") -> None:
     for heading in ("probability", "commit", "subject"):
         table.add_column(heading)
     for suspect in suspects[:SHOWN]:
-        table.add_row(f"{suspect.probability:.3f}", suspect.commit[:12], repository.subject(suspect.commit))
+        table.add_row(f"{suspect.probability:.3f}", suspect.commit[:12], _subject(repository, suspect.commit))
     print_table(table)
     if len(suspects) > SHOWN:
         say(f"and {len(suspects) - SHOWN} more commits that hold {bisection.settings.confidence:g} together.")
@@ -107,10 +108,15 @@ def _show_suspects(repository: "Repository", bisection: "Bisection") -> None:
 def _suspect(repository: "Repository", suspect: "Suspect") -> dict[str, Any]:
     return {
         "commit": suspect.commit,
-        "subject": repository.subject(suspect.commit),
+        "subject": _subject(repository, suspect.commit),
         "position": suspect.position,
         "probability": suspect.probability,
     }
+
+
+def _subject(repository: "Repository", commit: str) -> str:
+    """The first line of a commit's message. Anyone may have written it: what would speak to a terminal is replaced."""
+    return shown_page(repository.subject(commit))
 
 
 def _hint_at_branch(repository: "Repository", answer: "list[Suspect]") -> None:

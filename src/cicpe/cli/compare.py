@@ -48,7 +48,7 @@ def compare(
             parser=whole, metavar="N", help="Tasks of every method; 1000, or fewer for slow ones, by default."
         ),
     ] = None,
-    trajectories: Annotated[int, typer.Option(parser=whole, metavar="N", help="Episodes a task.")] = 1,
+    trajectories: Annotated[int, typer.Option(parser=whole, metavar="N", help="Episodes per task.")] = 1,
     budget: Annotated[
         int | None,
         typer.Option(parser=whole, metavar="N", help="Queries of methods that cannot stop; our mean, if left out."),
@@ -61,7 +61,7 @@ def compare(
     """Compare our agent with baselines and with agents that know the likelihood.
 
     All play the same tasks with the same noise. Methods that cannot stop get our mean number of queries, rounded
-    up. Intervals are 95 %. Seconds a query are measured one episode at a time. A model that is named with --model may
+    up. Intervals are 95 %. Seconds per query are measured one episode at a time. A model that is named with --model may
     have been trained with other options of the problem.
 
     For the results of `cicpe sweep` its runs are compared, those that differ in their seed alone as one; nothing is
@@ -158,7 +158,7 @@ def _report(asked: dict[str, Any], result: "Comparison") -> None:
         print(f"queries of an exact agent in benchmarks/targets.json: {result.reference_queries:g}")
     table = plain_table()
     table.add_column("method")
-    for heading in ("tasks", "accuracy", "95 %", "queries", "95 %", "ms a query", "paper: accuracy", "queries"):
+    for heading in ("tasks", "accuracy", "95 %", "queries", "95 %", "ms per query", "paper: accuracy", "queries"):
         table.add_column(heading, justify="right")
     for row in (row.to_json() for row in result.rows):
         table.add_row(

@@ -56,7 +56,7 @@ def demo(
     share = CONTROL_SHARE * minutes
     say(f"2. Train the control, which queries at random but infers and stops in the same way: {share:g} min.")
     control = _trained("uniform", dim, share, random_seed, out / "uniform")
-    say(f"3. Deploy both, frozen, on {TASKS:,} fresh tasks a row. Wanted: accuracy {1 - DELTA:g} or more (delta 0.1).")
+    say(f"3. Deploy both, frozen, on {TASKS:,} fresh tasks per row. Wanted: accuracy {1 - DELTA:g} or more.")
     _compare(agent, control, dim, random_seed + 1)
     say("4. One live session: the agent asks, we answer, it says when to stop.")
     _live(agent, out / "trajectory.png", random_seed + 2)

@@ -30,7 +30,7 @@ def new(
 ) -> None:
     """Write an experiment file: by a short conversation, or from a template.
 
-    \\b
+    \b
     Examples:
       cicpe new                                        a conversation
       cicpe new --template peak-2d --out anneal.toml   a file to change in an editor

@@ -19,11 +19,19 @@ Model = Annotated[
 ]
 Epsilon = Annotated[
     float | None,
-    typer.Option(parser=number, metavar="E", help="How far off an answer may be; what an experiment file says."),
+    typer.Option(
+        parser=number,
+        metavar="E",
+        help="How far off an answer may be; by default what the experiment file says.",
+    ),
 ]
 Delta = Annotated[
     float | None,
-    typer.Option(parser=number, metavar="D", help="How often it may be farther off; what an experiment file says."),
+    typer.Option(
+        parser=number,
+        metavar="D",
+        help="How often it may be farther off; by default what the experiment file says.",
+    ),
 ]
 Noise = Annotated[
     float | None,
@@ -31,14 +39,14 @@ Noise = Annotated[
 ]
 Context = Annotated[
     list[str] | None,
-    typer.Option(metavar="NAME=VALUE", help="A known context at one value; may be repeated. --noise is short for one."),
+    typer.Option(metavar="NAME=VALUE", help="A known context at one value; may be repeated. --noise S means noise=S."),
 ]
 Stop = Annotated[
     str,
     typer.Option(
         metavar="average|each|bellman|shaped",
-        help="The stop rule. average (or confidence): 1 - delta of all episodes are right; each: only where an "
-        "episode is as sure itself.",
+        help="The stop rule. average (or confidence): 1 - delta of all episodes are right; each: every "
+        "episode that stops is that sure itself.",
     ),
 ]
 Verify = Annotated[
@@ -60,7 +68,10 @@ OwnProblem = Annotated[
 ]
 ChangedProblem = Annotated[
     bool,
-    typer.Option("--changed-problem", help="Take --problem though its source is not what the model was trained on."),
+    typer.Option(
+        "--changed-problem",
+        help="Take --problem even though its source is not what the model was trained on.",
+    ),
 ]
 ProblemOption = Annotated[
     list[str] | None,

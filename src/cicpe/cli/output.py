@@ -24,10 +24,13 @@ def note(text: str) -> None:
 
 
 def print_table(table: "Table") -> None:
-    """A table on standard output, never cut: where that is not a terminal it is as wide as it needs to be."""
+    """A table on standard output, never cut: where that is not a terminal it is as wide as it needs to be.
+
+    Cells are shown as they are: what looks like rich's markup in one, such as a commit's subject, is none.
+    """
     from rich.console import Console
 
-    Console(width=None if sys.stdout.isatty() else 160).print(table)
+    Console(width=None if sys.stdout.isatty() else 160, markup=False, emoji=False).print(table)
 
 
 def plain_table(title: str | None = None) -> "Table":

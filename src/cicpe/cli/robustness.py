@@ -27,7 +27,10 @@ def robustness(
     random_seed: options.Seed = 0,
     shift: Annotated[
         str | None,
-        typer.Option(metavar="NAME", help="The number of a task to shift, such as lengthscale; else its target."),
+        typer.Option(
+            metavar="NAME",
+            help="Which number of a task to shift, such as lengthscale; by default its target.",
+        ),
     ] = None,
     problem: options.OwnProblem = None,
     changed_problem: options.ChangedProblem = False,

@@ -17,7 +17,7 @@ PORT = 8642
 def serve(
     place: Place = None,
     host: Annotated[
-        str, typer.Option(metavar="H", help="Where to listen. Any but this machine itself needs a token.")
+        str, typer.Option(metavar="H", help="Where to listen. Any address but this machine's own needs a token.")
     ] = "127.0.0.1",
     port: Annotated[int, typer.Option(parser=whole, metavar="P", help="0 takes a free one.")] = PORT,
     token: Annotated[

@@ -31,7 +31,10 @@ session_app = typer.Typer(
 Name = Annotated[
     str | None,
     typer.Option(
-        "--campaign", "-c", metavar="NAME", help="Its name, or id: and its first letters. Default: the last one used."
+        "--campaign",
+        "-c",
+        metavar="NAME",
+        help="Its name, its id, or the first letters of its id. Default: the last one used.",
     ),
 ]
 Place = Annotated[
@@ -61,7 +64,7 @@ QueryOption = Annotated[
     str | None,
     typer.Option("--query", "-q", metavar="QUERY", help="The query that this is about: numbers with commas between."),
 ]
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Record it though it is not a plausible value.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Record it even though it is not a plausible value.")]
 VALUES = {"ignore_unknown_options": True}
 """A negative number is no option."""
 
@@ -153,7 +156,7 @@ def new(
         str,
         typer.Option(
             metavar="each|average|bellman",
-            help="The stop rule. each: only where this campaign is as sure as asked; average: together, campaigns are.",
+            help="The stop rule. each: this campaign has to be as sure as asked; average: campaigns on average.",
         ),
     ] = "each",
     verify: options.Verify = 0,
@@ -186,9 +189,8 @@ def new(
             seed=random_seed,
             stop=stop,
             context=known,
+            verify=verify,
         )
-        if verify:
-            campaign.ask_to_verify(verify)
         _show(commands, campaign.record, campaign.session.status(), as_json)
 
 
@@ -197,7 +199,7 @@ def adopt(
     campaign: Name = None,
     model: Annotated[
         str | None,
-        typer.Option(metavar="MODEL", help="To go on with. Default: the campaign's own, as it is now."),
+        typer.Option(metavar="MODEL", help="The model to go on with. Default: the campaign's own, as it is now."),
     ] = None,
     name: Annotated[str | None, typer.Option(metavar="NAME", help="Default: the old name, with a number.")] = None,
     problem: options.OwnProblem = None,
@@ -205,7 +207,7 @@ def adopt(
     place: Place = None,
     as_json: options.Json = False,
 ) -> None:
-    """Go on with a campaign though its model has changed: a new campaign with the same past.
+    """Go on with a campaign even though its model has changed: a new campaign with the same past.
 
     What was promised for the old model is not promised for the new one: its thresholds were calibrated on queries of
     its own. The old campaign stays as it is.
@@ -300,9 +302,9 @@ def correct(
     _change(
         place,
         campaign,
-        None,
+        EarlierStep(step),
         as_json,
-        lambda one, _: one.correct(step, _observation(one, values), confirm=yes, key=key),
+        lambda one, which: one.correct(step, _observation(one, values), confirm=yes, key=key, **which),
     )
 
 
@@ -388,7 +390,7 @@ def attach(
     if value is None:
         if not query.endswith(".csv"):
             raise InvalidInput("value", None, "given: attach QUERY VALUE, or attach FILE.csv")
-        _change(place, campaign, None, as_json, lambda one, _: _attach_table(one, Path(query), yes))
+        _change(place, campaign, None, as_json, lambda one, _: _attach_table(one, Path(query), yes, key))
         return
     _change(place, campaign, None, as_json, lambda one, _: _attach_one(one, query, value, yes, key))
 
@@ -500,6 +502,17 @@ class OpenQuery(NamedTuple):
         return {name: value for name, value in named.items() if value is not None}
 
 
+class EarlierStep(NamedTuple):
+    """A step of the history that a change is about."""
+
+    step: int
+
+    def checked(self, seen: "Status | None", campaign: "Campaign") -> dict[str, Any]:
+        """Where the step was measured, as the user has seen it: the same number may be another measurement by now."""
+        known = seen is not None and 0 < self.step <= len(seen.history)
+        return {"query": seen.history[self.step - 1].query} if known and seen is not None else {}
+
+
 def _nothing_seen(campaign: "Campaign") -> InvalidInput:
     now, name = campaign.session.status(), campaign.record.name
     if now.query is None:
@@ -512,7 +525,7 @@ def _nothing_seen(campaign: "Campaign") -> InvalidInput:
 def _change(
     place: str | None,
     name: str | None,
-    about: OpenQuery | None,
+    about: "OpenQuery | EarlierStep | None",
     as_json: bool,
     change: "Callable[[Campaign, dict[str, Any]], None]",
 ) -> None:
@@ -609,10 +622,10 @@ def _attach_one(campaign: "Campaign", query: str, value: str, confirm: bool, key
     campaign.attach(where, _observation(campaign, [value]), confirm=confirm, key=key)
 
 
-def _attach_table(campaign: "Campaign", file: Path, confirm: bool) -> None:
+def _attach_table(campaign: "Campaign", file: Path, confirm: bool, key: str | None) -> None:
     from cicpe.sessions.tables import read_table
 
-    count = campaign.attach_all(read_table(file, campaign.session), confirm=confirm)
+    count = campaign.attach_all(read_table(file, campaign.session), confirm=confirm, key=key)
     note(f"{campaign.record.name}: attached {count} measurements of {file}")
 
 

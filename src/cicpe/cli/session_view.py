@@ -130,7 +130,7 @@ def show_log(log: "Sequence[StoredEvent]", units: "Units | None" = None) -> None
 
 
 def show_campaigns(records: "Sequence[CampaignRecord]", last: str | None) -> None:
-    """One line a campaign; a star marks the one that commands mean by default."""
+    """One line per campaign; a star marks the one that commands mean by default."""
     table = plain_table()
     for heading in ("", "name", "id", "model", "epsilon", "delta", "events", "created (UTC)"):
         table.add_column(heading)

@@ -44,12 +44,16 @@ def train(
     actor: Annotated[
         str | None,
         typer.Option(
-            metavar="ts|ttps|ucb|fts|td3|search|uniform", help="How queries are chosen; from the problem, if left out."
+            metavar="ts|ttps|ucb|fts|td3|search|uniform",
+            help="How queries are chosen; by default what suits the problem.",
         ),
     ] = None,
     recipe: Annotated[
         str | None,
-        typer.Option(metavar="fast|paper|particles|functions", help="How it learns; from the problem if left out."),
+        typer.Option(
+            metavar="answers|fast|functions|paper|particles",
+            help="How it learns; by default what suits the problem.",
+        ),
     ] = None,
     setting: Annotated[
         list[str] | None,
@@ -86,7 +90,11 @@ def train(
     ] = None,
     certify_at: Annotated[
         list[float] | None,
-        typer.Option(parser=number, metavar="E D", help="Epsilon and delta to certify for; the largest and 0.1."),
+        typer.Option(
+            parser=number,
+            metavar="E D",
+            help="Epsilon and delta to certify for; by default the largest and 0.1.",
+        ),
     ] = None,
     jobs: options.Jobs = None,
     backend: options.Backend = "local",

@@ -85,8 +85,15 @@ def fields_folder() -> Path:
     return cache_folder() / "fields"
 
 
+def check_collection_name(name: str) -> None:
+    """Refuses what cannot be a collection's name; a path could lead to any file."""
+    if not name or len(name) >= 64 or not name.replace("-", "").replace("_", "").isalnum():
+        raise InvalidInput("name", name, "letters, digits, - and _, fewer than 64")
+
+
 def open_collection(name: str, digest: str = "") -> Collection:
     """A collection by name; with a digest, only if it is still the one that was meant."""
+    check_collection_name(name)
     path = fields_folder() / f"{name}.json"
     try:
         keys = json.loads(path.read_text(encoding="utf-8"))["keys"]
@@ -139,8 +146,7 @@ def fit_regions(
         jobs: How many processes. With one, it is this one.
         on_region: Called with every region when it is ready.
     """
-    if not name or len(name) >= 64 or not name.replace("-", "").replace("_", "").isalnum():
-        raise InvalidInput("name", name, "letters, digits, - and _, fewer than 64")
+    check_collection_name(name)
     if len({region.name for region in regions}) != len(regions):
         raise InvalidInput("regions", [region.name for region in regions], "regions with different names")
     folder, settings = fields_folder(), settings or FitSettings()

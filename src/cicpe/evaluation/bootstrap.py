@@ -30,7 +30,17 @@ class Mean(NamedTuple):
 
 
 def bootstrap_mean(values: npt.ArrayLike, replicates: int = 10_000, level: float = 0.95, seed: int = 0) -> Mean:
-    """The mean of ``values`` (seed x task x trajectory) and its percentile interval."""
+    """The mean of some values and its percentile interval, by a bootstrap over seeds, tasks and trajectories.
+
+    Args:
+        values: Finite numbers: seed x task x trajectory.
+        replicates: How many resamples.
+        level: Coverage of the interval.
+        seed: Seeds the resampling.
+
+    Returns:
+        The mean with the ends of its interval.
+    """
     array = np.asarray(values, dtype=np.float64)
     if array.ndim != 3 or array.size == 0 or not np.isfinite(array).all():
         raise InvalidInput("values", array.shape, "finite numbers, seed x task x trajectory")

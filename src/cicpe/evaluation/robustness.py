@@ -127,11 +127,14 @@ def robustness(
         problem: Its family under the training prior.
         epsilon: How far off an answer may be.
         delta: How often it may be farther off, under the training prior.
-        episodes: Tasks a cell.
+        episodes: Tasks per cell of the grid.
         seed: Seeds everything.
         field: The number of a task to shift; by default what determines the target.
         grid: Values of alpha and beta.
         executor: Where the tasks are played; the figures do not depend on it.
+
+    Returns:
+        Accuracy and queries per cell, beside those under the training prior.
     """
     if episodes < 2:
         raise InvalidInput("episodes", episodes, "a whole number of at least 2")

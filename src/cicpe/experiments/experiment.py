@@ -11,16 +11,19 @@ from typing import TYPE_CHECKING, Any, final
 from pydantic import Field, TypeAdapter, ValidationError, model_validator
 
 from cicpe.config import Config
-from cicpe.errors import meant
+from cicpe.errors import InvalidInput, meant
 from cicpe.experiments.checks import check_parts, check_setting
 from cicpe.experiments.faults import ExperimentError, FileFault, faults_of, with_lines
 from cicpe.experiments.schema import SECTIONS, AnyModel, ExperimentGoal, ExperimentMeasurement, ExperimentSetting, Text
+from cicpe.files import read_file
 
 if TYPE_CHECKING:
     from cicpe.problems import Problem
 
 LARGEST_FILE = 100_000
 """Bytes."""
+MOST_DOTS = 2000
+"""In a line; a list of as many decimals as a setting may have has half of that."""
 KIND_OF_MODEL = {"smooth": "smooth", "threshold": "parametric", "formula": "parametric"}
 """Kind of model -> the registered family that its problem belongs to."""
 TEMPLATES = Path(__file__).parent / "templates"
@@ -63,7 +66,15 @@ class Experiment(Config):
 
     @classmethod
     def from_toml(cls, text: str) -> "Experiment":
-        """Reads the text of an experiment file; faults carry their lines."""
+        """Reads the text of an experiment file; faults carry their lines.
+
+        Args:
+            text: TOML.
+
+        Returns:
+            The experiment.
+        """
+        check_dots(text)
         try:
             return cls.from_document(tomllib.loads(text))
         except tomllib.TOMLDecodeError as error:
@@ -75,7 +86,14 @@ class Experiment(Config):
 
     @classmethod
     def from_document(cls, document: Mapping[str, Any]) -> "Experiment":
-        """The experiment that plain data says, such as a file's content or ``document`` of another."""
+        """The experiment that plain data says, such as a file's content or ``document`` of another.
+
+        Args:
+            document: Fields and values, nested as in the file.
+
+        Returns:
+            The experiment.
+        """
         parts, faults = _read_parts(document)
         faults += check_parts(parts)
         if faults:
@@ -89,7 +107,11 @@ class Experiment(Config):
         return plain
 
     def to_toml(self) -> str:
-        """The text of a file that reads as this experiment."""
+        """The text of a file that reads as this experiment.
+
+        Returns:
+            TOML, without what was left out.
+        """
         lines: list[str] = []
         for name, part in self.document.items():
             if name == "setting":
@@ -102,21 +124,44 @@ class Experiment(Config):
         return "\n".join(lines).strip() + "\n"
 
     def problem(self) -> "Problem":
-        """The family of tasks that the experiment may be one of, in coordinates that suit training."""
+        """The family of tasks that the experiment may be one of, in coordinates that suit training.
+
+        Returns:
+            A problem whose sessions speak in the experiment's units.
+        """
         from cicpe.problems import make_problem
 
         return make_problem(KIND_OF_MODEL[self.model.kind], experiment=self.document)
 
 
 def read_experiment(given: "Experiment | Mapping[str, Any] | str") -> Experiment:
-    """An experiment as itself, as plain data, or by the name of a template or a file."""
+    """An experiment as itself, as plain data, or by the name of a template; never by that of a file.
+
+    This is what a problem is made from, and a model's folder says what that is: no folder may have a file read.
+    """
     if isinstance(given, Experiment):
         return given
-    return Experiment.read(given) if isinstance(given, str) else Experiment.from_document(given)
+    if isinstance(given, Mapping):
+        return Experiment.from_document(given)
+    if given not in template_names():
+        allowed = f"an experiment as data (Experiment.read reads a file), or one of {', '.join(template_names())}"
+        raise InvalidInput("experiment", given, allowed)
+    return Experiment.read(given)
+
+
+def check_dots(text: str) -> None:
+    """Refuses a line with names within names without an end: reading them takes the square of their number."""
+    for number, line in enumerate(text.splitlines(), start=1):
+        if line.count(".") > MOST_DOTS:
+            raise ExperimentError([FileFault((), line[:20], f"of at most {MOST_DOTS} dots in a line", number)])
 
 
 def template_names() -> list[str]:
-    """The templates that ship with the library."""
+    """The templates that ship with the library.
+
+    Returns:
+        Their names, in alphabetical order.
+    """
     return sorted(path.stem for path in TEMPLATES.glob("*.toml"))
 
 
@@ -127,16 +172,16 @@ def template_path(name: str) -> Path:
 
 def _text_of(path: Path) -> str:
     try:
-        data = path.read_bytes()
-    except IsADirectoryError:
-        raise ExperimentError([FileFault((), str(path), "a file, not a folder")]) from None
+        if path.is_dir():
+            raise ExperimentError([FileFault((), str(path), "a file, not a folder")])
+        data = read_file(path, LARGEST_FILE)
     except FileNotFoundError:
         near = meant(path.stem, template_names())
         raise ExperimentError([FileFault((), str(path), f"an experiment file that exists{near}")]) from None
     except (ValueError, OSError) as error:
         raise ExperimentError([FileFault((), str(path), f"a file that can be read ({error})")]) from None
     if len(data) > LARGEST_FILE:
-        raise ExperimentError([FileFault((), f"{len(data)} bytes", f"at most {LARGEST_FILE} bytes")])
+        raise ExperimentError([FileFault((), str(path), f"at most {LARGEST_FILE} bytes")])
     try:
         return data.decode("utf-8")
     except UnicodeDecodeError:

@@ -46,7 +46,11 @@ class FileFault(NamedTuple):
 
 
 class ExperimentError(CicpeError):
-    """An experiment cannot be understood, with every fault that was found."""
+    """An experiment cannot be understood, with every fault that was found.
+
+    Args:
+        faults: Every fault, in the order of the file.
+    """
 
     def __init__(self, faults: Sequence[FileFault]) -> None:
         super().__init__("; ".join(map(str, faults)))

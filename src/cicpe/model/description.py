@@ -37,7 +37,7 @@ class Description(Config):
     """What coordinates mean to whoever measures, where the problem says it."""
     query_space: dict[str, Any]
     answer_space: dict[str, Any]
-    observation_dim: int = Field(ge=1)
+    observation_dim: int = Field(ge=1, le=10**4)
     observations: tuple[dict[str, Any], ...] | None = None
     """What each entry of an observation can be, by ``cicpe.problems.observations``; older models do not say."""
     context_names: tuple[str, ...]
@@ -84,6 +84,19 @@ class Description(Config):
             kinds = ObservationKinds.from_json(self.observations).kinds
             if len(kinds) != self.observation_dim:
                 raise ValueError(f"observations: needs one kind for each of {self.observation_dim} entries")
+        return self
+
+    @model_validator(mode="after")
+    def _units(self) -> "Description":
+        sizes = {
+            "settings": (self.units.settings, self.query_space),
+            "answers": (self.units.answers, self.answer_space),
+        }
+        for name, (scales, space) in sizes.items():
+            if scales and len(scales) != (dim := space_from_json(space).dim):
+                raise ValueError(f"units.{name}: needs one scale for each of {dim} coordinates")
+        if self.units.readout is not None and self.observation_dim != 1:
+            raise ValueError(f"units.readout: needs an observation of one number, not {self.observation_dim}")
         return self
 
     @property

@@ -74,7 +74,14 @@ class Model:
         return self.fitting(self.description.problem_spec.make())
 
     def fitting(self, problem: Problem) -> Problem:
-        """The same problem, refused where the shape of its tasks is not the one that the model was trained for."""
+        """Checks that the tasks of a problem have the shape that the model was trained for.
+
+        Args:
+            problem: The family; one of another shape is refused.
+
+        Returns:
+            The same problem.
+        """
         misfit = self.misfit(problem)
         if misfit is not None:
             raise InvalidInput("problem", spec_of(problem).name, misfit)
@@ -113,7 +120,14 @@ class Model:
         )
 
     def unstopped(self, epsilon: float) -> BeliefAgent:
-        """The same agent without a stop rule: it makes every query that it may."""
+        """The same agent without a stop rule: it makes every query that it may.
+
+        Args:
+            epsilon: What its confidence is about.
+
+        Returns:
+            An agent that ends at the horizon.
+        """
         return BeliefAgent(
             self.belief,
             STOP_RULES["confidence"],
@@ -171,7 +185,15 @@ class Model:
         return session
 
     def promise(self, epsilon: float | None = None, delta: float | None = None) -> tuple[float, float]:
-        """Epsilon and delta as given, and where not, as the model's experiment says."""
+        """Epsilon and delta as given, and where not, as the model's experiment says.
+
+        Args:
+            epsilon: How far off an answer may be; None for what the experiment says.
+            delta: How often it may be farther off; likewise.
+
+        Returns:
+            Both. A model without an experiment file refuses what was not given.
+        """
         units = self.description.units
         epsilon, delta = units.epsilon if epsilon is None else epsilon, units.delta if delta is None else delta
         if epsilon is None or delta is None:
@@ -234,7 +256,14 @@ class Model:
         return f"{why}. What it can serve: epsilon {epsilon:g} at delta {least:g}"
 
     def full_context(self, named: Mapping[str, float]) -> dict[str, float]:
-        """Every context by name: as given, and what is taken where none was named."""
+        """Every context by name: as given, and what is taken where none was named.
+
+        Args:
+            named: What is known, by name; a value outside the trained range is refused.
+
+        Returns:
+            A value per name in ``context_names``.
+        """
         return dict(zip(self.description.context_names, self._context(named), strict=True))
 
     def _context(self, named: Mapping[str, float]) -> tuple[float, ...]:
@@ -255,7 +284,15 @@ class Model:
         return tuple(values)
 
     def tasks(self, context: Mapping[str, float] | None = None, problem: Problem | None = None) -> Problem:
-        """The family (or another ``problem`` in its place) at known contexts, which must be ones it was trained for."""
+        """The family at known contexts, which must be ones it was trained for.
+
+        Args:
+            context: Values by name; as the family draws them where not given.
+            problem: Another family in the place of the model's own.
+
+        Returns:
+            The problem, with those contexts fixed.
+        """
         family = problem or self.problem
         for name, value in (context or {}).items():
             if name in self.description.context_names:
@@ -263,7 +300,14 @@ class Model:
         return family.with_context(**context) if context else family
 
     def misfit(self, problem: Problem) -> str | None:
-        """In what the shape of a problem's tasks is not that of the model's own, in words; None where it is."""
+        """In what the shape of a problem's tasks is not that of the model's own.
+
+        Args:
+            problem: The other family.
+
+        Returns:
+            The difference in words; None where there is none.
+        """
         shape: dict[str, Callable[[], object]] = {
             "query_space": problem.query_space.to_json,
             "answer_space": problem.answer_space.to_json,
@@ -277,13 +321,22 @@ class Model:
         return None
 
     def check_contexts(self, context: Tensor) -> None:
-        """Refuses tasks of which one has a context that the model was not trained for."""
+        """Refuses tasks of which one has a context that the model was not trained for.
+
+        Args:
+            context: One row per task: n x context.
+        """
         for name, values in zip(self.description.context_names, context.unbind(dim=1), strict=True):
             for value in (values.min(), values.max()):
                 self.check_context(name, float(value))
 
     def check_context(self, name: str, value: float) -> None:
-        """Refuses a context outside the range that the model was trained and calibrated for."""
+        """Refuses a context outside the range that the model was trained and calibrated for.
+
+        Args:
+            name: Which context.
+            value: Its value.
+        """
         i = self.description.context_names.index(name)
         low, high = self.description.context_low[i], self.description.context_high[i]
         slack = 0.01 * (high - low) + 1e-6 * abs(high)
@@ -291,7 +344,11 @@ class Model:
             raise InvalidInput(name, value, f"from {low:g} to {high:g}, the range that this model was trained for")
 
     def weights(self) -> bytes:
-        """The weights as they are saved."""
+        """The weights as they are saved.
+
+        Returns:
+            The bytes of ``weights.safetensors``.
+        """
         return weights_of(self.belief, self.description)
 
     @property
@@ -356,11 +413,22 @@ class Model:
         return to_frame(rows)
 
     def card(self) -> str:
-        """A page about the model, in words."""
+        """A page about the model, in words.
+
+        Returns:
+            Markdown, as ``card.md`` holds it.
+        """
         return card(self.description, self.calibration, self.alarm)
 
     def save(self, folder: str | Path) -> Path:
-        """Writes the model's folder and returns its path."""
+        """Writes the model's folder, whole or not at all.
+
+        Args:
+            folder: Where to; what is there of an earlier save is replaced.
+
+        Returns:
+            The folder's path.
+        """
         path = Path(folder)
         if self.family is not None:
             spec_of(self.family).check_options()
@@ -381,6 +449,9 @@ class Model:
             folder: Where it is. Nothing that it names is imported.
             problem: What it was trained on, where that is not registered: itself, its class, or ``file.py:Class``.
             changed_problem: Take the problem though its source is not the one that the model was trained on.
+
+        Returns:
+            The model.
         """
         found: list[Problem] = []
 

@@ -37,7 +37,7 @@ class MethodRow(NamedTuple):
 
 @styled
 def plot_methods(methods: Sequence[MethodRow], *, goal: float | None = None, title: str | None = None) -> Figure:
-    """Draws one row a method, the first on top: accuracy on the left, queries on the right.
+    """Draws one row per method, the first on top: accuracy on the left, queries on the right.
 
     Args:
         methods: What to draw; bars are 95 % intervals, hollow diamonds the paper's figures.

@@ -55,7 +55,7 @@ def plot_planes(
     names: tuple[str, str] = ("coordinate 1", "coordinate 2"),
     title: str | None = None,
 ) -> Figure:
-    """Draws queries in the plane, joined in their order, with the target and the answer, one panel an episode.
+    """Draws queries in the plane, joined in their order, with the target and the answer, one panel per episode.
 
     Args:
         episodes: One panel each.

@@ -68,7 +68,7 @@ def plot_trajectory(
 
 
 def _curves(panel: "Axes", values: Array, label: str, target: Array | None) -> None:
-    """One line a coordinate, and its target as a dashed line of the same colour."""
+    """One line per coordinate, and its target as a dashed line of the same colour."""
     t = np.arange(len(values))
     for i in range(values.shape[1]):
         colour, marker = look_of(i)

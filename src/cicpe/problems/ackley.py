@@ -69,7 +69,15 @@ class Ackley(Problem):
         return AckleyTask(target, decay, _uniform(FREQUENCY, n, rng), noise)
 
     def value(self, task: AckleyTask, query: Float[Tensor, "*n dim"]) -> Float[Tensor, " *both"]:
-        """The noiseless observation, 1 - 2 F(query - theta*) / Z; it is 1 at the minimiser and less elsewhere."""
+        """The noiseless observation, 1 - 2 F(query - theta*) / Z; it is 1 at the minimiser and less elsewhere.
+
+        Args:
+            task: A batch of n tasks, as ``sample`` drew them.
+            query: Points; the dimensions before the last broadcast with the task's.
+
+        Returns:
+            One value per point.
+        """
         # In place, a coordinate at a time: most of what particles cost is this, and memory is slower than arithmetic.
         (q, t), *others = zip(query.unbind(dim=-1), task.target.unbind(dim=-1), strict=True)
         u = q - t

@@ -111,32 +111,84 @@ class Problem(ABC):
 
     @abstractmethod
     def sample(self, n: int, rng: Generator) -> Task:
-        """Draws ``n`` hidden tasks from the prior."""
+        """Draws ``n`` hidden tasks from the prior.
+
+        Args:
+            n: How many.
+            rng: Draws them.
+
+        Returns:
+            A tensor, or a tuple, dictionary or dataclass of tensors, with n as first dimension.
+        """
 
     @abstractmethod
     def observe(self, task: Task, query: Float[Tensor, "n query"], rng: Generator) -> Tensor:
-        """One observation of each task at its query: shape n, or n x observation."""
+        """Makes one noisy observation of each task at its query.
+
+        Args:
+            task: A batch of n tasks, as ``sample`` drew them.
+            query: One query per task: n x query.
+            rng: Draws the noise.
+
+        Returns:
+            Shape n, or n x observation.
+        """
 
     @abstractmethod
     def target(self, task: Task) -> Tensor:
-        """The selected answer with zero loss, x*: shape n x answer."""
+        """The selected answer with zero loss, x*, of each task.
+
+        Args:
+            task: A batch of n tasks, as ``sample`` drew them.
+
+        Returns:
+            Shape n x answer; n is enough where answers have one number.
+        """
 
     def loss(self, task: Task, answer: Float[Tensor, "n answer"]) -> Tensor:
-        """How wrong an answer is, zero at the target. Default: the distance of the answer space."""
+        """How wrong an answer is, zero at the target. Default: the distance of the answer space.
+
+        Args:
+            task: A batch of n tasks, as ``sample`` drew them.
+            answer: One answer per task: n x answer.
+
+        Returns:
+            Shape n; success is a loss of at most epsilon.
+        """
         return self.answer_space.distance(answer, _columns(self.target(task)))
 
     def context(self, task: Task) -> Tensor:
-        """What the agent is told at the start: n x len(context_names), in the units that a user would type."""
+        """What the agent is told at the start, in the units that a user would type.
+
+        Args:
+            task: A batch of n tasks, as ``sample`` drew them.
+
+        Returns:
+            Shape n x len(context_names).
+        """
         return torch.zeros((len(trees.leaves(task)[0]), 0))
 
     def default_context(self) -> tuple[float, ...] | None:
-        """The context of a session that names none; None where the user must say."""
+        """The context of a session that names none.
+
+        Returns:
+            A number per name in ``context_names``; None where the user must say.
+        """
         return () if not self.context_names else None
 
     def log_likelihood(
         self, task: Task, query: Float[Tensor, "n query"], observation: Float[Tensor, "n observation"]
     ) -> Float[Tensor, " n"]:
-        """Optional: log p(observation | task, query). Used by reference agents, never by trained ones."""
+        """Optional: log p(observation | task, query). Used by reference agents, never by trained ones.
+
+        Args:
+            task: A batch of n tasks, as ``sample`` drew them.
+            query: One query per task: n x query.
+            observation: One observation per task: n x observation.
+
+        Returns:
+            Shape n, in nats.
+        """
         raise NotImplementedError(f"{type(self).__name__} gives no log_likelihood")
 
     @property
@@ -145,18 +197,39 @@ class Problem(ABC):
         return type(self).log_likelihood is not Problem.log_likelihood
 
     def parameters(self, task: Task) -> Float[Tensor, "n parameter"]:
-        """Optional, with ``parameter_space``: all that is hidden of each task, as numbers. Particles use it."""
+        """Optional, with ``parameter_space``: all that is hidden of each task, as numbers. Particles use it.
+
+        Args:
+            task: A batch of n tasks, as ``sample`` drew them.
+
+        Returns:
+            Shape n x parameter, inside ``parameter_space``.
+        """
         raise NotImplementedError(f"{type(self).__name__} gives no parameters")
 
     def from_parameters(self, parameters: Float[Tensor, "n parameter"], context: Float[Tensor, "n context"]) -> Task:
         """Optional: the inverse of ``parameters``, given the known context.
 
         Parameters and context have to be independent under the prior: any parameters may go with any context.
+
+        Args:
+            parameters: As ``parameters`` gives them: n x parameter.
+            context: What is known of each task: n x context.
+
+        Returns:
+            A batch of n tasks, as ``sample`` draws them.
         """
         raise NotImplementedError(f"{type(self).__name__} gives no from_parameters")
 
     def log_prior(self, parameters: Float[Tensor, "n parameter"]) -> Float[Tensor, " n"]:
-        """Log density of ``parameters`` under ``sample``, up to a constant. Default: uniform in their box."""
+        """Log density of ``parameters`` under ``sample``, up to a constant. Default: uniform in their box.
+
+        Args:
+            parameters: As ``parameters`` gives them: n x parameter.
+
+        Returns:
+            Shape n.
+        """
         return torch.zeros(len(parameters))
 
     @property
@@ -194,10 +267,13 @@ class Problem(ABC):
         return cast(Problem, me)
 
     def context_grid(self, n_knots: int) -> ContextGrid | None:
-        """A few values of each context, from its range; None where a context is no option that could be set.
+        """A few values of each context, from its range.
 
         Args:
             n_knots: How many values, where there is one context; of several, each has fewer.
+
+        Returns:
+            The grid; None where a context is no option that could be set.
         """
         ranges = [getattr(self, name, None) for name in self.context_names]
         if any(not _is_range(values) for values in ranges):
@@ -210,7 +286,14 @@ class Problem(ABC):
         return ContextGrid(tuple(log_grid(float(low), float(high), n) for low, high in pairs))
 
     def at_context(self, point: Sequence[float]) -> "Problem":
-        """The same problem at one point of its ``context_grid``."""
+        """The same problem at one point of its ``context_grid``.
+
+        Args:
+            point: A value per name in ``context_names``.
+
+        Returns:
+            A copy with these contexts fixed.
+        """
         return self.with_context(**dict(zip(self.context_names, point, strict=True)))
 
 
@@ -245,7 +328,16 @@ class TaskBatch:
 
     @classmethod
     def draw(cls, problem: Problem, n: int, rng: Generator) -> "TaskBatch":
-        """``n`` fresh tasks from the problem's prior."""
+        """``n`` fresh tasks from the problem's prior.
+
+        Args:
+            problem: The family.
+            n: How many tasks.
+            rng: Draws them.
+
+        Returns:
+            The tasks with their contexts and targets, all of them checked.
+        """
         task = problem.sample(n, rng)
         try:
             rows = {len(leaf) for leaf in trees.leaves(task)}
@@ -266,17 +358,39 @@ class TaskBatch:
         return len(self.target)
 
     def select(self, index: Tensor) -> "TaskBatch":
-        """The tasks at ``index``."""
+        """The tasks at ``index``.
+
+        Args:
+            index: Positions, or a mask of n.
+
+        Returns:
+            A batch of those tasks, in that order.
+        """
         return TaskBatch(self.problem, trees.select(self.task, index), self.context[index], self.target[index])
 
     def observe(self, query: Float[Tensor, "n query"], rng: Generator) -> Float[Tensor, "n observation"]:
-        """One observation of each task at its query."""
+        """One observation of each task at its query.
+
+        Args:
+            query: One query per task: n x query.
+            rng: Draws the noise.
+
+        Returns:
+            Shape n x observation; a value that is not finite is a ``ProblemError``.
+        """
         observation = _columns(_numbers(self.problem, "observe", self.problem.observe(self.task, query, rng)))
         known = self.problem.__dict__.get("observation_dim", observation.shape[-1] if observation.ndim else 1)
         return _checked(self.problem, "observe", observation, (len(self), known), query)
 
     def loss(self, answer: Float[Tensor, "n *extra answer"]) -> Float[Tensor, " n *extra"]:
-        """The loss of one or many answers a task."""
+        """The loss of one answer or of many per task.
+
+        Args:
+            answer: n x answer, or with dimensions between the two.
+
+        Returns:
+            The same shape without its last dimension.
+        """
         if self.problem.has_distance_loss:
             n, dim = self.target.shape
             extra = (1,) * (answer.ndim - 2)

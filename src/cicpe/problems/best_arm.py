@@ -47,7 +47,15 @@ class BestArm(Problem):
         return BestArmTask(self.answer_space.sample(n, rng), noise)
 
     def value(self, task: BestArmTask, query: Float[Tensor, "n dim"]) -> Float[Tensor, " n"]:
-        """The mean of an observation, <theta, a>."""
+        """The mean of an observation, <theta, a>.
+
+        Args:
+            task: A batch of n tasks, as ``sample`` drew them.
+            query: Directions of length 1: n x dim.
+
+        Returns:
+            Shape n.
+        """
         return (task.target * query).sum(dim=-1)
 
     def observe(self, task: BestArmTask, query: Float[Tensor, "n dim"], rng: Generator) -> Float[Tensor, "n 1"]:

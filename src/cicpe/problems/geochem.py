@@ -103,6 +103,8 @@ class Geochem(Problem):
     default_epsilon = (0.15, 0.2)
 
     def __post_init__(self) -> None:
+        if not isinstance(self.fields, str):
+            raise InvalidInput("fields", self.fields, "the name of fitted fields")
         _one_of("group", self.group, ("all", "resolvable"))
         _one_of("scored_by", self.scored_by, ("distance", "value"))
         if self.split not in range(FOLDS):
@@ -157,7 +159,15 @@ class Geochem(Problem):
         return tuple(chosen)
 
     def as_surveyed(self, regions: str | Sequence[str] = "held-out", group: str = "all") -> "Geochem":
-        """Some regions just as they were fitted: what an agent is tested on."""
+        """Some regions just as they were fitted: what an agent is tested on.
+
+        Args:
+            regions: ``train``, ``held-out`` or ``all``, or the regions' names.
+            group: ``all`` of these regions, or the ``resolvable`` ones.
+
+        Returns:
+            The problem without draws, twins and augmentation.
+        """
         chosen = regions if isinstance(regions, str) else tuple(regions)
         return replace(self, regions=chosen, group=group, draws=0.0, twins=0.0, augment=())
 
@@ -167,7 +177,14 @@ class Geochem(Problem):
         return _bank(self.collection.folder, self.entries, self.draws > 0, self.twins > 0)
 
     def region(self, task: GeochemTask) -> Int[Tensor, " n"]:
-        """Which region each task is made from: an index into ``entries``."""
+        """Which region each task is made from: an index into ``entries``.
+
+        Args:
+            task: A batch of n tasks, as ``sample`` drew them.
+
+        Returns:
+            Shape n.
+        """
         return task.grid // _each(self.bank)
 
     def sample(self, n: int, rng: Generator) -> GeochemTask:
@@ -219,7 +236,15 @@ class Geochem(Problem):
         return flip, swap
 
     def value(self, task: GeochemTask, query: Float[Tensor, "n 2"]) -> Float[Tensor, " n"]:
-        """The field at the query, without noise."""
+        """The field at the query, without noise.
+
+        Args:
+            task: A batch of n tasks, as ``sample`` drew them.
+            query: Places in the unit square: n x 2.
+
+        Returns:
+            Shape n, in the units of the survey's field.
+        """
         place = _lay(self.query_space.project(query), task.flip, task.swap)
         return task.factor * bilinear(self.bank.grids, task.grid, task.corner + task.side[:, None] * place)
 
@@ -307,7 +332,7 @@ def _bank(folder: Path, entries: tuple[Entry, ...], draws: bool, twins: bool) ->
     grids = torch.cat(parts)
     side = grids.shape[-1]
     if side % BLOCKS:
-        raise DataError(f"the fields in {folder} have {side} grid points a side; a multiple of {BLOCKS} is needed")
+        raise DataError(f"the fields in {folder} have {side} grid points per side; a multiple of {BLOCKS} is needed")
     highest, highest_point = _half_squares(grids)
     simulated = len(parts[1]) if kinds else 0
     noise = torch.tensor([entry.noise for entry in entries])

@@ -52,7 +52,15 @@ class GPArgmax(Problem):
         return trees.select(trees.concatenate(found), torch.arange(n))
 
     def value(self, task: GPMaxTask, query: Float[Tensor, "n 1"]) -> Float[Tensor, " n"]:
-        """f at the query."""
+        """f at the query.
+
+        Args:
+            task: A batch of n tasks, as ``sample`` drew them.
+            query: Points: n x 1.
+
+        Returns:
+            Shape n.
+        """
         return self.values.value(task, query)
 
     def observe(self, task: GPMaxTask, query: Float[Tensor, "n 1"], rng: Generator) -> Float[Tensor, "n 1"]:

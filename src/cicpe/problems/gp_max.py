@@ -60,7 +60,15 @@ class GPMax(Problem):
         return GPMaxTask(sample_paths(lengthscale, self.dim, rng), lengthscale, noise)
 
     def value(self, task: GPMaxTask, query: Float[Tensor, "n dim"]) -> Float[Tensor, " n"]:
-        """f at the query: linear (d = 1) or bilinear (d = 2) between grid points; outside, f of the nearest edge."""
+        """f at the query: linear (d = 1) or bilinear (d = 2) between grid points; outside, f of the nearest edge.
+
+        Args:
+            task: A batch of n tasks, as ``sample`` drew them.
+            query: Points: n x dim.
+
+        Returns:
+            Shape n.
+        """
         last = GRID[self.dim] - 1
         place = self.query_space.project(query) * last
         cell = place.floor().clamp(0, last - 1)

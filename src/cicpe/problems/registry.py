@@ -120,7 +120,15 @@ def _experiments() -> Any:
 
 
 def make_problem(name: str, **options: Any) -> Problem:
-    """Makes a problem; an option that its class does not take is refused by name."""
+    """Makes a problem; an option that its class does not take is refused by name.
+
+    Args:
+        name: A registered family, an experiment file or template, ``module:Class`` or ``path/to/file.py:Class``.
+        options: What its constructor takes, such as ``dim=6``; an experiment file takes none.
+
+    Returns:
+        The problem.
+    """
     if is_experiment(name):
         for option, value in options.items():
             raise InvalidInput(option, value, f"left out: all that {name} needs is in it")

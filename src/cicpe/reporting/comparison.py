@@ -92,7 +92,7 @@ def compare(
         delta: How often it may be farther off.
         methods: Names (see ``names``); every method that applies, if left out.
         tasks: How many; slow methods play fewer, the first of them.
-        trajectories: Episodes a task.
+        trajectories: Episodes per task.
         budget: Queries of methods that cannot stop; our own mean, rounded up, if left out.
         all_tasks: Slow methods play all tasks too.
         seed: Seeds tasks, noise and agents.
@@ -100,6 +100,9 @@ def compare(
             have to be of the same family, with the same spaces, and know the context of these tasks.
         follow: Is told what happens.
         executor: Where tasks are played; the figures do not depend on it, times aside.
+
+    Returns:
+        One row per method, the budget of those that cannot stop, and why methods were left out.
     """
     wanted = list(methods) if methods is not None else names()
     for name in wanted:

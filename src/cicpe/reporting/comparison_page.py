@@ -55,7 +55,7 @@ def comparison_report(comparison: dict[str, Any]) -> Report:
     figure = plot_methods([method_of(row) for row in rows], goal=1 - comparison["delta"])
     tasks = sorted({row["tasks"] for row in rows})
     many = f"{tasks[0]:,}" if len(tasks) == 1 else f"{tasks[0]:,} to {tasks[-1]:,}"
-    caption = f"Accuracy and queries, n = {many} tasks a method, seed {comparison['seed']}."
+    caption = f"Accuracy and queries, n = {many} tasks per method, seed {comparison['seed']}."
     budget = f"Methods that cannot stop by themselves had {comparison['budget']} queries ({comparison['budget_from']})."
     sections = [
         Section("Accuracy and queries", [Picture("methods", figure, caption), Text(budget), _table(rows)]),
@@ -88,7 +88,7 @@ def _table(rows: list[dict[str, Any]]) -> Table:
 
 def _times(rows: list[dict[str, Any]]) -> Table:
     return Table(
-        ("method", "ms a query, one episode at a time", "ms a query, all at once"),
+        ("method", "ms per query, one episode at a time", "ms per query, all at once"),
         [
             (
                 row["method"],

@@ -275,7 +275,7 @@ def _robustness(study: Robustness, setting: Setting) -> Section:
     figure = plot_robustness(*robustness_panels(study))
     caption = (
         f"The same frozen agent when the {study.shifted} follows a Beta law; the training prior is boxed. "
-        f"{setting.episodes:,} tasks a cell, seed {setting.seed + 3}, with 95 % intervals."
+        f"{setting.episodes:,} tasks per cell, seed {setting.seed + 3}, with 95 % intervals."
     )
     return Section("Under other priors", [Picture("robustness", figure, caption)])
 

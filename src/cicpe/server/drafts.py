@@ -11,6 +11,7 @@ from typing import Any, final
 import numpy as np
 
 from cicpe.experiments import Experiment, ExperimentError, FileFault, template_names, template_path
+from cicpe.experiments.experiment import check_dots
 from cicpe.experiments.formula import CONSTANTS, FUNCTIONS
 from cicpe.experiments.predictive import Array, prior_predictive
 from cicpe.experiments.words import in_words
@@ -100,9 +101,10 @@ def _experiment(draft: ExperimentDraft) -> Experiment:
 def _document_of(text: str) -> dict[str, Any] | None:
     """The content of a file as JSON can hold it; None where it is no TOML."""
     try:
+        check_dots(text)
         plain: dict[str, Any] = _plain(tomllib.loads(text))
         return plain
-    except (ValueError, RecursionError):
+    except (ValueError, RecursionError, ExperimentError):
         return None
 
 

@@ -203,15 +203,16 @@ def make_routes(service: CampaignService) -> APIRouter:
         )
 
     @api.post("/campaigns/{campaign}/table")
-    def attach_table(campaign: CampaignName, body: AttachTable) -> CampaignView:
+    def attach_table(campaign: CampaignName, body: AttachTable, key: IdempotencyKey = None) -> CampaignView:
         """Record the measurements of a CSV file, made before or elsewhere: all of them, or none."""
-        return changed(campaign, lambda one: _take_table(one, body))
+        return changed(campaign, lambda one: _take_table(one, body, key))
 
     return api
 
 
-def _take_table(campaign: Campaign, body: AttachTable) -> None:
-    campaign.attach_all(rows_of(body.csv, campaign.session), confirm=body.confirm)
+def _take_table(campaign: Campaign, body: AttachTable, key: str | None) -> None:
+    rows = rows_of(body.csv, campaign.session)
+    campaign.attach_all(rows, confirm=body.confirm, key=key, expected_version=body.expected_version)
 
 
 def _checked(campaign: str) -> str:

@@ -155,7 +155,7 @@ class Attach(Change, MeasuredValue):
     query: Numbers
 
 
-class AttachTable(Body):
+class AttachTable(Change):
     """Measurements made elsewhere, as a table."""
 
     csv: Annotated[str, Field(min_length=1)]

@@ -106,10 +106,7 @@ class CampaignService:
         reference = self.models[wish.model]
         epsilon, delta = model.promise(wish.epsilon, wish.delta)
         known = {"context": model.full_context(wish.context), "epsilon": epsilon, "delta": delta}
-        settings = wish.model_dump(exclude={"model", "verify"}) | known
-        campaign = Campaign.new(self.store, model, reference, **settings)
-        if wish.verify:
-            campaign.ask_to_verify(wish.verify)
+        campaign = Campaign.new(self.store, model, reference, **wish.model_dump(exclude={"model"}) | known)
         self._keep(campaign.record, Held(campaign.session.fork(), _setting(model, campaign.session)))
         return campaign
 
@@ -117,9 +114,8 @@ class CampaignService:
         """A new campaign with the model and the settings of another, and nothing measured."""
         record = campaign.record
         settings = record.model_dump(include={"epsilon", "delta", "seed", "stop", "context"})
-        fresh = Campaign.new(self.store, self._load(record.model), record.model, name=name, **settings)
-        if campaign.session.verify:
-            fresh.ask_to_verify(campaign.session.verify)
+        wishes = settings | {"name": name, "verify": campaign.session.verify}
+        fresh = Campaign.new(self.store, self._load(record.model), record.model, **wishes)
         self._keep(fresh.record, Held(fresh.session.fork(), self._settled(fresh)))
         return fresh
 

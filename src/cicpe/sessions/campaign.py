@@ -1,6 +1,6 @@
 """A campaign: a session that is kept in a store, and its model, which must stay the same."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, SupportsIndex, final, runtime_checkable
 
 from cicpe.display import as_table, in_a_line
@@ -47,6 +47,11 @@ class Campaign:
     ``expected_version``: the version that whoever decided on the change had seen. Where someone else has changed
     the campaign since, it is refused (``Conflict``); ``refresh`` reads what they did. What is about the open query
     may name that query instead, by its ``step`` (from 1) or as the ``query`` itself; another is an ``OtherQuery``.
+
+    Args:
+        store: Where the log is kept.
+        record: What the campaign is.
+        session: The session that the log makes, with the campaign's model.
     """
 
     def __init__(self, store: Store, record: CampaignRecord, session: Session) -> None:
@@ -66,12 +71,31 @@ class Campaign:
         seed: int = 0,
         stop: StopName = "each",
         context: Mapping[str, float] | None = None,
+        verify: SupportsIndex = 0,
     ) -> "Campaign":
-        """A new campaign. ``reference`` is where the model will be found again: a name in the zoo, or its folder."""
+        """Begins a campaign, with a log that is empty but for its wishes.
+
+        Args:
+            store: Where to keep it.
+            model: The model that will run it, and must stay the same.
+            reference: Where the model will be found again: a name in the zoo, or its folder.
+            name: What the campaign is called; no other in the store may have that name.
+            epsilon: How far off the answer may be.
+            delta: How often it may be farther off.
+            seed: Seeds the queries.
+            stop: The stop rule.
+            context: What is known beforehand, by name, such as the noise level.
+            verify: How many redundant queries are wished for; the log begins with that.
+
+        Returns:
+            The campaign, with its first query open.
+        """
         given = dict(context or {})
         for reserved in {"epsilon", "delta", "seed", "stop", "verify", "self"} & set(given):
             raise InvalidInput("context", {reserved: given[reserved]}, "a context of this model")
         session = model.session(epsilon, delta, seed=seed, stop=stop, verify=0, **given)
+        if verify:
+            session.ask_to_verify(verify)
         record = store.create(
             name=name,
             model=reference,
@@ -81,12 +105,22 @@ class Campaign:
             seed=seed,
             stop=stop,
             context=given,
+            events=session.log,
         )
         return cls(store, record, session)
 
     @classmethod
     def open(cls, store: Store, campaign: str, load: Callable[[str], SessionModel]) -> "Campaign":
-        """A campaign as its log says, by its name or id. ``load`` reads a model by its reference (``cicpe.load``)."""
+        """Opens a campaign as its log says; refused where its model is no longer the same.
+
+        Args:
+            store: Where it is kept.
+            campaign: Its name or id.
+            load: Reads a model by its reference, as ``cicpe.load`` does.
+
+        Returns:
+            The campaign, at the newest version of its log.
+        """
         record = store.find(campaign)
         model = load(record.model)
         # Campaigns of earlier versions know a model by its weights and thresholds alone.
@@ -130,7 +164,11 @@ class Campaign:
         return {"model": self._record.model, **self.session.facts()}
 
     def to_frame(self) -> "DataFrame":
-        """The history, as ``Session.to_frame`` has it."""
+        """The history, as ``Session.to_frame`` has it.
+
+        Returns:
+            A pandas data frame with a row per step.
+        """
         return self.session.to_frame()
 
     @property
@@ -139,7 +177,11 @@ class Campaign:
         return self._record.model_copy(update={"version": self.session.version})
 
     def refresh(self) -> list[StoredEvent]:
-        """Reads what others did since, and returns it."""
+        """Reads what others did since this object last looked.
+
+        Returns:
+            Their events, oldest first; an empty list where there are none.
+        """
         since = self.store.events(self._record.id, since=self.session.version)
         self.session.replay(stored.event for stored in since)
         return since
@@ -155,7 +197,18 @@ class Campaign:
         step: int | None = None,
         query: Values | None = None,
     ) -> None:
-        """See ``Session.tell``."""
+        """Takes the observation made at the open query, as ``Session.tell`` does.
+
+        Args:
+            observation: What was read: a number or several, yes or no, the name of a category, or text such as ``7/20``
+                and ``312 HV``.
+            at: By name, settings that were really set to something else; the observation then counts as attached.
+            confirm: Take the value though it is not plausible; the log says so.
+            key: A name for this change: sent again with the same key, it is made once.
+            expected_version: The version of the log on which this change was decided; another is a ``Conflict``.
+            step: The number of the query that is meant, from 1; another than the open one is refused.
+            query: The query that is meant, in numbers; another than the open one is refused.
+        """
 
         def make() -> Event:
             self._check_open(step, query)
@@ -173,7 +226,16 @@ class Campaign:
         key: str | None = None,
         expected_version: int | None = None,
     ) -> None:
-        """See ``Session.attach``."""
+        """Takes an observation made elsewhere, as ``Session.attach`` does.
+
+        Args:
+            query: Numbers in the order of the settings, or values by the settings' names.
+            observation: What was read: a number or several, yes or no, the name of a category, or text such as ``7/20``
+                and ``312 HV``.
+            confirm: Take the value though it is not plausible; the log says so.
+            key: A name for this change: sent again with the same key, it is made once.
+            expected_version: The version of the log on which this change was decided; another is a ``Conflict``.
+        """
         given = {"query": query, "observation": observation}
 
         def make() -> Event:
@@ -182,17 +244,30 @@ class Campaign:
         self._take(make, "attached", given, key, expected_version)
 
     def attach_all(
-        self, rows: Iterable[tuple[Values | Mapping[str, float], Observed]], *, confirm: bool = False
+        self,
+        rows: Iterable[tuple[Values | Mapping[str, float], Observed]],
+        *,
+        confirm: bool = False,
+        key: str | None = None,
+        expected_version: int | None = None,
     ) -> int:
         """Takes measurements made before, all of them or, where one cannot be taken, none.
 
         Args:
             rows: Queries and observations, in the order in which they were made.
             confirm: Take those too that are not plausible.
+            key: A name for all of them together: sent again with the same one, they are taken only once.
+            expected_version: The version that whoever attaches them has seen.
 
         Returns:
             How many there were.
         """
+        rows = list(rows)
+        first = dict(zip(("query", "observation"), rows[0], strict=True)) if rows else {}
+        check_key(key)
+        if not rows or (key is not None and self._made_before("attached", first, key)):
+            return len(rows)
+        self._check_version(expected_version)
         trial, made = self.session.fork(), []
         for number, (query, observation) in enumerate(rows, start=1):
             try:
@@ -201,8 +276,8 @@ class Campaign:
             except InvalidInput as error:
                 raise type(error)(f"row {number}: {error.field}", error.value, error.allowed) from None
             made.append(event)
-        for event in made:
-            self.attach(event.query, event.observation, confirm=confirm)
+        self.store.append_all(self._record.id, made, expected_version=self.session.version, key=key)
+        self.refresh()  # the same key may have been faster
         return len(made)
 
     def correct(
@@ -213,12 +288,32 @@ class Campaign:
         confirm: bool = False,
         key: str | None = None,
         expected_version: int | None = None,
+        query: Sequence[float] | None = None,
     ) -> None:
-        """See ``Session.correct``."""
-        given = {"step": step, "observation": observation}
-        self._take(
-            lambda: self.session.corrected(step, observation, confirm), "corrected", given, key, expected_version
-        )
+        """Replaces the observation of a step, as ``Session.correct`` does.
+
+        Args:
+            step: Which one, from 1.
+            observation: What was read: a number or several, yes or no, the name of a category, or text such as ``7/20``
+                and ``312 HV``.
+            confirm: Take the value though it is not plausible; the log says so.
+            key: A name for this change: sent again with the same key, it is made once.
+            expected_version: The version of the log on which this change was decided; another is a ``Conflict``.
+            query: Where the step was measured, as whoever corrects it has seen it; another is refused.
+        """
+
+        def make() -> Event:
+            event = self.session.corrected(step, observation, confirm)
+            now = self.session.history[event.step - 1].query
+            if query is not None and tuple(query) != now:
+                where = self.session.units.query_words(now)
+                raise SessionError(
+                    f"step {event.step} of campaign {self._record.name} is another measurement by now, at {where}; "
+                    "nothing was recorded. Look at the history again (cicpe session status) before going on"
+                )
+            return event
+
+        self._take(make, "corrected", {"step": step, "observation": observation}, key, expected_version)
 
     def skip(
         self,
@@ -229,7 +324,15 @@ class Campaign:
         step: int | None = None,
         query: Values | None = None,
     ) -> None:
-        """See ``Session.skip``."""
+        """Gives up the open query, as ``Session.skip`` does.
+
+        Args:
+            reason: Why, for the log.
+            key: A name for this change: sent again with the same key, it is made once.
+            expected_version: The version of the log on which this change was decided; another is a ``Conflict``.
+            step: The number of the query that is meant, from 1; another than the open one is refused.
+            query: The query that is meant, in numbers; another than the open one is refused.
+        """
 
         def make() -> Event:
             self._check_open(step, query)
@@ -238,29 +341,57 @@ class Campaign:
         self._take(make, "skipped", {"reason": reason}, key, expected_version)
 
     def release(self, reason: str = "", *, key: str | None = None, expected_version: int | None = None) -> None:
-        """See ``Session.release``."""
+        """Lets the session stop against its alarm, as ``Session.release`` does.
+
+        Args:
+            reason: Why, for the log.
+            key: A name for this change: sent again with the same key, it is made once.
+            expected_version: The version of the log on which this change was decided; another is a ``Conflict``.
+        """
         self._take(lambda: self.session.released(reason), "released", {"reason": reason}, key, expected_version)
 
     def ask_to_verify(
         self, queries: SupportsIndex, *, key: str | None = None, expected_version: int | None = None
     ) -> None:
-        """See ``Session.ask_to_verify``."""
+        """Asks for redundant queries before a stop, as ``Session.ask_to_verify`` does.
+
+        Args:
+            queries: How many.
+            key: A name for this change: sent again with the same key, it is made once.
+            expected_version: The version of the log on which this change was decided; another is a ``Conflict``.
+        """
         given = {"queries": queries}
         self._take(lambda: self.session.verifies(queries), "verifying", given, key, expected_version)
 
     def undo(self, *, key: str | None = None, expected_version: int | None = None) -> None:
-        """See ``Session.undo``."""
+        """Takes back the last change that still counts, as ``Session.undo`` does.
+
+        Args:
+            key: A name for this change: sent again with the same key, it is made once.
+            expected_version: The version of the log on which this change was decided; another is a ``Conflict``.
+        """
         self._take(self.session.undone, "undone", {}, key, expected_version)
 
     def fork(self, name: str) -> "Campaign":
-        """Another campaign with the same past, under another name."""
+        """Another campaign with the same past, under another name.
+
+        Args:
+            name: What the other one is called.
+
+        Returns:
+            The other campaign; from here on each has a log of its own.
+        """
         now = self.record
         shared = now.model_dump(exclude={"id", "name", "created", "version"})
         record = self.store.create(name=name, events=self.session.log, **shared)
         return Campaign(self.store, record, self.session.fork())
 
     def export(self) -> dict[str, Any]:
-        """The session's export, with the campaign and the times and keys of its events."""
+        """The session's export, with the campaign and the times and keys of its events.
+
+        Returns:
+            A JSON document, with the fields of ``Session.export`` among its own.
+        """
         document = self.session.export()
         stored = self.store.events(self._record.id)[: self.session.version]
         document["model_sha256"] = self._record.model_sha256
@@ -307,11 +438,7 @@ class Campaign:
         self, make: Callable[[], Event], kind: str, given: Mapping[str, Any], key: str | None, expected: int | None
     ) -> None:
         session = self.session
-        if expected is not None and expected != session.version:
-            self.refresh()
-            if expected != session.version:
-                since = self.store.events(self._record.id, since=max(expected, 0))
-                raise Conflict(self._record.name, expected, since, session.version)
+        self._check_version(expected)
         event = make()
         seen = session.version
 
@@ -325,6 +452,14 @@ class Campaign:
         except _Repeated:
             assert key is not None
             self._made_before(kind, given, key)
+
+    def _check_version(self, expected: int | None) -> None:
+        """Refuses a change by someone who has seen another version."""
+        if expected is not None and expected != self.session.version:
+            self.refresh()
+            if expected != self.session.version:
+                since = self.store.events(self._record.id, since=max(expected, 0))
+                raise Conflict(self._record.name, expected, since, self.session.version)
 
     def _made_before(self, kind: str, given: Mapping[str, Any], key: str) -> bool:
         """Whether a change with this key is in the log; refused where it was another change."""

@@ -24,7 +24,7 @@ from cicpe.units import Units
 MOST_VERIFICATIONS = 100
 """Redundant queries that can be asked for."""
 Point = Annotated[tuple[float, ...], Field(min_length=1)]
-"""Finite numbers, one a coordinate. Single-precision numbers survive the way through JSON exactly."""
+"""Finite numbers, one per coordinate. Single-precision numbers survive the way through JSON exactly."""
 
 
 class _Event(BaseModel):

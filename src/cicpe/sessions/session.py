@@ -334,7 +334,11 @@ class Session:
         }
 
     def status(self) -> Status:
-        """Everything above as plain data."""
+        """Everything above as plain data.
+
+        Returns:
+            A frozen record, which ``model_dump`` makes JSON of.
+        """
         made, region = len(self.history), self.credible_region.tolist()
         return Status(
             version=self.version,
@@ -370,7 +374,11 @@ class Session:
         return as_table("Session", self.facts())
 
     def facts(self) -> dict[str, str]:
-        """What a person wants to know of it at first sight, by name."""
+        """What a person wants to know of it at first sight, by name.
+
+        Returns:
+            Names and values, in words.
+        """
         answer = self.units.answer_with_region(self.recommendation.tolist(), self.credible_region.tolist())
         state = "ended at its horizon" if self.truncated else "stopped" if self.stopped else "asking"
         return {
@@ -426,7 +434,11 @@ class Session:
         )
 
     def trace(self) -> list[BeliefSummary]:
-        """What it believes before the first step and after each, by the history as it is known now."""
+        """What it believes before the first step and after each, by the history as it is known now.
+
+        Returns:
+            One summary more than there are steps.
+        """
         states = enumerate(self._states())
         return [self._summary(self._agent.propose(state, self._rng(made))) for made, state in states]
 
@@ -439,7 +451,11 @@ class Session:
             yield then.state
 
     def export(self) -> dict[str, Any]:
-        """A JSON document with everything. ``replay`` of its events in a new session of the model gives this one."""
+        """A JSON document with everything. ``replay`` of its events in a new session of the model gives this one.
+
+        Returns:
+            Plain lists, dictionaries and numbers.
+        """
         return {
             "format": FORMAT,
             "cicpe": __version__,
@@ -455,19 +471,37 @@ class Session:
     # What is done to it. Every change is an event; the first group only checks and makes it.
 
     def ask(self) -> np.ndarray:
-        """The next query. Asking again before telling gives the same one."""
+        """The next query. Asking again before telling gives the same one.
+
+        Returns:
+            One number per setting, in the experiment's units where the model has any.
+        """
         self._check_open("read its recommendation; there is nothing more to measure")
         return np.array(self._open_place) if self.units.settings else self._open_query.numpy().copy()
 
     def ask_by_name(self) -> dict[str, float]:
-        """The next query with the settings' names; ``x1``, ``x2`` ... where they have none."""
+        """The next query by the names of its settings; ``x1``, ``x2`` ... where they have none.
+
+        Returns:
+            Values by name, in the experiment's units where the model has any.
+        """
         names = self.units.names or tuple(f"x{i + 1}" for i in range(self.query_space.dim))
         return dict(zip(names, self.ask().tolist(), strict=True))
 
     def told(
         self, observation: Observed, confirm: bool = False, at: Mapping[str, float] | None = None
     ) -> Told | Attached:
-        """The event of telling, not yet taken: where other settings were really set, one of measuring there."""
+        """The event of telling, not yet taken.
+
+        Args:
+            observation: What was read: a number or several, yes or no, the name of a category, or text such as ``7/20``
+                and ``312 HV``.
+            confirm: Take the value though it is not plausible; the log says so.
+            at: By name, settings that were really set to something else.
+
+        Returns:
+            The event; where other settings were really set, one of attaching.
+        """
         self._check_open("this observation was not taken; its recommendation stands")
         place = self.really_set(at or {})
         if place != self._open_place:
@@ -481,7 +515,14 @@ class Session:
         return Told(query=place, observation=values, confirmed=confirmed or slip is not None)
 
     def really_set(self, at: Mapping[str, float]) -> tuple[float, ...]:
-        """The open query with some of its settings replaced."""
+        """The open query with some of its settings replaced.
+
+        Args:
+            at: The settings that differ, by name.
+
+        Returns:
+            One number per setting.
+        """
         if at and not self.units.settings:
             raise InvalidInput("at", dict(at), "left out: this model's settings have no names")
         self.units.check_names(at)
@@ -489,7 +530,16 @@ class Session:
         return tuple(at.get(name, value) for name, value in named) if at else self._open_place
 
     def read_observation(self, observation: Observed, confirm: bool = False) -> tuple[tuple[float, ...], bool]:
-        """The numbers of an observation, and whether they had to be confirmed; refused where they cannot be."""
+        """Reads an observation; one that cannot be is refused.
+
+        Args:
+            observation: What was read: a number or several, yes or no, the name of a category, or text such as ``7/20``
+                and ``312 HV``.
+            confirm: Take the value though it is not plausible; the log says so.
+
+        Returns:
+            One number per observed quantity, and whether they had to be confirmed.
+        """
         name, given = self.units.read_observation(observation)
         values = entries(name, given, self.observation_dim)
         try:
@@ -500,7 +550,14 @@ class Session:
             return self.observations.read(name, values, confirm=True), True
 
     def read_query(self, given: Values | Mapping[str, float]) -> tuple[float, ...]:
-        """Settings as the log holds them, checked."""
+        """Reads settings and checks them.
+
+        Args:
+            given: Numbers in the order of the settings, or values by the settings' names.
+
+        Returns:
+            One number per setting, as the log holds them.
+        """
         return numbers("query", self.units.read_query(given), self.query_space.dim)
 
     def _coordinates(self, place: Sequence[float]) -> Tensor:
@@ -508,13 +565,30 @@ class Session:
         return torch.tensor(self.units.query_coordinates(place), dtype=torch.float32)
 
     def is_open(self, query: Values) -> bool:
-        """Whether a query is the open one, but for the digits that were not written down."""
+        """Whether a query is the open one, but for the digits that were not written down.
+
+        Args:
+            query: One number per setting.
+
+        Returns:
+            True where it is; False for another, and after a stop.
+        """
         place = self._coordinates(numbers("query", query, self.query_space.dim))
         off = (self._open_query - place).abs() / self.query_space.unit_scale
         return not self.stopped and bool((off <= SAME_PLACE).all())
 
     def attached(self, query: Values | Mapping[str, float], observation: Observed, confirm: bool = False) -> Attached:
-        """The event of attaching, not yet taken."""
+        """The event of attaching, not yet taken.
+
+        Args:
+            query: Numbers in the order of the settings, or values by the settings' names.
+            observation: What was read: a number or several, yes or no, the name of a category, or text such as ``7/20``
+                and ``312 HV``.
+            confirm: Take the value though it is not plausible; the log says so.
+
+        Returns:
+            The event.
+        """
         place = self.read_query(query)
         point = self._coordinates(place)
         off = (self.query_space.project(point) - point).abs() / self.query_space.unit_scale
@@ -525,7 +599,17 @@ class Session:
         return Attached(query=made_at, observation=values, confirmed=confirmed)
 
     def corrected(self, step: SupportsIndex, observation: Observed, confirm: bool = False) -> Corrected:
-        """The event of correcting, not yet taken."""
+        """The event of correcting, not yet taken.
+
+        Args:
+            step: Which one, from 1.
+            observation: What was read: a number or several, yes or no, the name of a category, or text such as ``7/20``
+                and ``312 HV``.
+            confirm: Take the value though it is not plausible; the log says so.
+
+        Returns:
+            The event.
+        """
         made = len(self.history)
         try:
             number = operator.index(step)
@@ -537,18 +621,39 @@ class Session:
         return Corrected(step=number, observation=values, confirmed=confirmed)
 
     def skipped(self, reason: str = "") -> Skipped:
-        """The event of skipping, not yet taken."""
+        """The event of skipping, not yet taken.
+
+        Args:
+            reason: Why, for the log.
+
+        Returns:
+            The event.
+        """
         self._check_open("there is no open query to skip")
         return Skipped(query=self._open_place, reason=check_text("reason", reason))
 
     def released(self, reason: str = "") -> Released:
-        """The event of releasing, not yet taken."""
+        """The event of releasing, not yet taken.
+
+        Args:
+            reason: Why, for the log.
+
+        Returns:
+            The event; refused where nothing holds the stop.
+        """
         if not self.held:
             raise SessionError("nothing holds this session: there is no stop to release")
         return Released(reason=check_text("reason", reason))
 
     def verifies(self, queries: SupportsIndex) -> Verifying:
-        """The event of asking for redundant queries, not yet taken."""
+        """The event of asking for redundant queries, not yet taken.
+
+        Args:
+            queries: How many; refused where the model has no alarm.
+
+        Returns:
+            The event.
+        """
         allowed = f"a whole number from 0 to {MOST_VERIFICATIONS}"
         try:
             number = operator.index(queries)
@@ -560,7 +665,11 @@ class Session:
         return Verifying(queries=number)
 
     def undone(self) -> Undone:
-        """The event of undoing, not yet taken."""
+        """The event of undoing, not yet taken.
+
+        Returns:
+            The event; refused where there is nothing to undo.
+        """
         if not self._now.positions:
             raise SessionError("there is nothing to undo")
         return Undone(position=self._now.positions[-1])
@@ -580,23 +689,48 @@ class Session:
         """Takes an observation made elsewhere, at any point of the query space; after a stop too.
 
         The calibrated guarantee is about queries that the agent chose: the status counts the others.
+
+        Args:
+            query: Numbers in the order of the settings, or values by the settings' names.
+            observation: What was read: a number or several, yes or no, the name of a category, or text such as ``7/20``
+                and ``312 HV``.
+            confirm: Take the value though it is not plausible; the log says so.
         """
         self.take(self.attached(query, observation, confirm))
 
     def correct(self, step: SupportsIndex, observation: Observed, *, confirm: bool = False) -> None:
-        """Replaces the observation of a step (from 1). The queries stay as they were made; the open one is new."""
+        """Replaces the observation of a step. The queries stay as they were made; the open one is new.
+
+        Args:
+            step: Which one, from 1.
+            observation: What was read: a number or several, yes or no, the name of a category, or text such as ``7/20``
+                and ``312 HV``.
+            confirm: Take the value though it is not plausible; the log says so.
+        """
         self.take(self.corrected(step, observation, confirm))
 
     def skip(self, reason: str = "") -> None:
-        """The open query cannot be made: another is asked for, here and from now on away from this one."""
+        """Gives up the open query, which cannot be made: another is asked for, and from now on none close to this one.
+
+        Args:
+            reason: Why, for the log.
+        """
         self.take(self.skipped(reason))
 
     def release(self, reason: str = "") -> None:
-        """Lets the session stop although the alarm says that this is not the prior; the log keeps that, and why."""
+        """Lets the session stop although the alarm says that its history is not the prior's. The log keeps that.
+
+        Args:
+            reason: Why, for the log.
+        """
         self.take(self.released(reason))
 
     def ask_to_verify(self, queries: SupportsIndex) -> None:
-        """From now on a stop is final only after so many redundant queries, by which the alarm decides."""
+        """From now on a stop is final only after some redundant queries, by which the alarm decides.
+
+        Args:
+            queries: How many; refused where the model has no alarm.
+        """
         self.take(self.verifies(queries))
 
     def undo(self) -> None:
@@ -604,25 +738,45 @@ class Session:
         self.take(self.undone())
 
     def take(self, event: Event, record: Callable[[], object] | None = None) -> None:
-        """Appends an event; ``record`` is called once it is known to be possible, and may still refuse it."""
+        """Appends an event, or refuses it and changes nothing.
+
+        Args:
+            event: What happened.
+            record: Called once the event is known to be possible; it may still refuse by raising.
+        """
         now = self._after([event])
         if record is not None:
             record()
         self._log, self._now = (*self._log, event), now
 
     def replay(self, events: Iterable[Event]) -> "Session":
-        """Appends the events of a log, queries as they were made, and returns the session itself."""
+        """Appends the events of a log, queries as they were made.
+
+        Args:
+            events: In the order in which they happened.
+
+        Returns:
+            The session itself.
+        """
         added = tuple(events)
         if added:
             self._now, self._log = self._after(added), self._log + added
         return self
 
     def fork(self) -> "Session":
-        """Another session with the same past: what happens to one does not touch the other."""
+        """Another session with the same past: what happens to one does not touch the other.
+
+        Returns:
+            The other session.
+        """
         return copy.copy(self)  # everything inside is immutable
 
     def audit(self) -> list[int]:
-        """Positions of the log at which the query is not what this model asks: none, or the log is not its own."""
+        """Compares the log with what this model would have asked.
+
+        Returns:
+            Positions at which the query is another; none where the log is the model's own.
+        """
         other = self.fork()
         other._log, other._now = (), self._start
         wrong = []
@@ -709,7 +863,7 @@ class Session:
 
 
 def _limits_of(space: Space | None) -> np.ndarray | None:
-    """Rows of (low, high), one a coordinate."""
+    """Rows of (low, high), one per coordinate."""
     match space:
         case Box(low=low, high=high):
             return np.array([low, high]).T

@@ -6,10 +6,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from cicpe.errors import InvalidInput, meant
+from cicpe.files import read_file
 from cicpe.sessions.session import Session
 from cicpe.sessions.values import Values
 
-MOST_ROWS = 10_000
+MOST_ROWS, MOST_BYTES = 10_000, 10_000_000
 SHOWN = 200
 """Letters of a header that are shown."""
 NOTES = ("step", "source")
@@ -43,9 +44,12 @@ def table_of(session: Session) -> str:
 def read_table(file: Path, session: Session) -> Iterator[tuple[list[float], Values | str]]:
     """The rows of a CSV file as queries and observations; see ``rows_of``."""
     try:
-        text = file.read_text(encoding="utf-8-sig")
+        data = read_file(file, MOST_BYTES)
+        text = data.decode("utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         raise InvalidInput("file", str(file), f"a table in UTF-8 that can be read ({error})") from None
+    if len(data) > MOST_BYTES:
+        raise InvalidInput("file", str(file), f"a table of at most {MOST_BYTES:,} bytes")
     return rows_of(text, session)
 
 
@@ -59,22 +63,24 @@ def rows_of(text: str, session: Session) -> Iterator[tuple[list[float], Values |
     Returns:
         One query and one observation per row; a cell that is no number is refused by its column and line.
     """
+    text = text.replace("\r\n", "\n").replace("\r", "\n")
     first = text.partition("\n")[0]
     separator = max(",;\t", key=first.count)
+    reader = csv.DictReader(io.StringIO(text), delimiter=separator, skipinitialspace=True)
     try:
-        rows = list(csv.DictReader(io.StringIO(text), delimiter=separator, skipinitialspace=True))
+        header, rows = [name.strip() for name in reader.fieldnames or []], list(reader)
     except csv.Error as error:
         raise InvalidInput("table", first[:SHOWN], f"a table that can be read ({error})") from None
     if not 0 < len(rows) <= MOST_ROWS:
         raise InvalidInput("table", f"{len(rows)} rows", f"of 1 to {MOST_ROWS} rows below a header")
     settings, measured = columns(session)
-    header = [name.strip() for name in first.rstrip("\r\n").split(separator)]
     for name in (*settings, *measured):
-        if name not in header:
-            raise InvalidInput(
-                "column", name, f"in the header, which is {', '.join(header)[:SHOWN]}{meant(name, header)}"
-            )
+        if header.count(name) != 1:
+            found = f"{', '.join(header)[:SHOWN]}{meant(name, header)}"
+            raise InvalidInput("column", name, f"in the header, once; the header is {found}")
     for line, row in enumerate(rows, start=2):
+        if None in row:  # a comma within a number, say: the values would be those of other columns
+            raise InvalidInput(f"line {line}", row[None], f"as many cells as the header has, {len(header)}")
         cells = {str(key).strip(): value for key, value in row.items() if key is not None}
         query = [_number(cells[name], name, line) for name in settings]
         if session.units.readout is not None:

@@ -2,8 +2,9 @@
 
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 from cicpe.errors import CicpeError, InvalidInput
 from cicpe.sessions.events import Attached, Corrected, Event, Skipped, Told, Undone
@@ -38,6 +39,7 @@ def check_store(open_store: Callable[[], Store], threads: int = 4, each: int = 5
         _check_log(store, other, first)
         _check_keys(store, _new(store, "keys"))
         _check_conflict(store, other, _new(store, "conflict"))
+        _check_several(store, other, _new(store, "several"))
         _check_isolation(store, first)
         _check_together(open_store, _new(store, "together"), threads, each)
     finally:
@@ -108,6 +110,26 @@ def _check_conflict(store: Store, other: Store, campaign: CampaignRecord) -> Non
         _require(since == ([one] if version <= 0 else []), "conflict", f"it says that {since} happened since")
     _require([stored.event for stored in store.events(campaign.id)] == [one], "conflict", "it left a trace")
     _refused("unknown campaign", InvalidInput, partial(store.append, "0" * 32, one, expected_version=0))
+
+
+def _check_several(store: Store, other: Store, campaign: CampaignRecord) -> None:
+    """Events that are added together: all of them in their order, or none."""
+    store.append(campaign.id, EVERY_KIND[0], expected_version=0)
+    added = store.append_all(campaign.id, EVERY_KIND[1:], expected_version=1)
+    found = other.events(campaign.id)
+    _require(found[1:] == added, "append_all", f"{found[1:]} is not what was acknowledged, {added}")
+    _require([one.event for one in found] == list(EVERY_KIND), "append_all", f"{found} are not the events, in order")
+    _refused("append_all", Conflict, partial(other.append_all, campaign.id, EVERY_KIND, expected_version=1))
+    broken = (EVERY_KIND[0], cast("Event", None))  # the second cannot be written: the first must not be there either
+    with suppress(Exception):
+        other.append_all(campaign.id, broken, expected_version=len(EVERY_KIND))
+    _require(store.events(campaign.id) == found, "append_all", "what was refused has left a trace")
+    _refused("unknown campaign", InvalidInput, partial(store.append_all, "0" * 32, EVERY_KIND, expected_version=0))
+    again = _new(store, "several-again")
+    for version in (0, 0, len(EVERY_KIND), 7):
+        kept = other.append_all(again.id, EVERY_KIND, expected_version=version, key="k")
+        _require([one.event for one in kept] == list(EVERY_KIND), "append_all", f"sent with its key it became {kept}")
+    _require(len(store.events(again.id)) == len(EVERY_KIND), "append_all", "sent again with its key it was made again")
 
 
 def _check_isolation(store: Store, first: CampaignRecord) -> None:

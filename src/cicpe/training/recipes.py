@@ -230,7 +230,16 @@ def candidates(problem: Problem) -> list[Choice]:
 
 
 def choose(recipe: str | None, problem: Problem, actor: str | None = None) -> Choice:
-    """The named recipe for a problem (or the one that fits it), with its own choice of actor or the one asked for."""
+    """The configuration to train with, by the name of a recipe or by what suits the problem.
+
+    Args:
+        recipe: Its name; None for the one that fits the problem.
+        problem: The family to train on.
+        actor: How queries are chosen, by name; None leaves that to the recipe.
+
+    Returns:
+        The configuration, with the reasons for it in words.
+    """
     if actor is not None and actor not in get_args(ActorName):
         raise InvalidInput("actor", actor, f"one of {', '.join(get_args(ActorName))}")
     if recipe is None:

@@ -69,6 +69,14 @@ class TakesAnyVersion(Wrapped):
         return self.inner.append(campaign_id, event, expected_version=now, key=key)
 
 
+class AppendsOneByOne(Wrapped):
+    def append_all(
+        self, campaign_id: str, events: Sequence[Event], *, expected_version: int, key: str | None = None
+    ) -> list[StoredEvent]:
+        numbered = enumerate(events, start=expected_version)
+        return [self.inner.append(campaign_id, event, expected_version=version) for version, event in numbered]
+
+
 class Rounds(Wrapped):
     def events(self, campaign_id: str, since: int = 0) -> Sequence[StoredEvent]:
         def rounded(stored: StoredEvent) -> StoredEvent:
@@ -81,7 +89,12 @@ class Rounds(Wrapped):
 
 @pytest.mark.parametrize(
     ("broken", "promise"),
-    [(ForgetsKeys, "idempotency"), (TakesAnyVersion, "append|conflict"), (Rounds, "events come back")],
+    [
+        (ForgetsKeys, "idempotency"),
+        (TakesAnyVersion, "append|conflict"),
+        (AppendsOneByOne, "append_all"),
+        (Rounds, "events come back"),
+    ],
 )
 def test_the_suite_finds_broken_stores(broken: type[Wrapped], promise: str, tmp_path: Path) -> None:
     """The negative control."""

@@ -3,9 +3,9 @@
 An episode keeps a cloud with the density that each of its points was drawn from, and how the prior's own draws explain
 the history. A new observation is scored once per point. When the effective sample size asks for it, the cloud is drawn
 anew from a mixture about what explains the history best, in steps of a rising power of the likelihood; a part of the
-mixture is about the prior's own draws, so that a mode which one cloud has missed can be found by the next. Where too
-few points are effective even so, or where the cloud explains the history worse than it would explain its own
-predictions, a second cloud is annealed from the prior (``annealing.py``), and each has its evidence as weight.
+mixture is about the prior's own draws, so that a mode which one cloud has missed can be found by the next. Where a
+cloud explains the history worse than it would explain its own predictions even so, a second one is annealed from the
+prior (``annealing.py``), and each has its evidence as weight.
 
 Everything random depends on the step alone and is shared by all episodes, and every sum is over one episode: what an
 episode does is the same whatever else is in the batch.
@@ -206,7 +206,7 @@ class CloudSearch:
             if sum(sizes) >= self._wanted(source):
                 break
         first = self._resampled(rounds, sizes)
-        if sum(sizes) < self._wanted(source) or self._is_surprised(state, first, seed + 90):
+        if self._is_surprised(state, first, seed + 90):
             first = self._merged(first, self._annealed(state, seed + 20))
         return state._replace(
             latent_BNV=first.latent_NV[None],
@@ -230,7 +230,7 @@ class CloudSearch:
     def _annealed(self, state: CloudState, seed: int) -> "_Points":
         """Points of equal weight that were annealed from the prior's draws."""
         seen = Evidence(state.query_BTQ[0], state.encoded_BTY[0], state.context_BC[0], state.log_prior_draws_BM[0])
-        found = annealed(self.model, self.bank[0], seen, self.points, ROWS, seed)
+        found = annealed(self.model, self.bank[0], seen, self.points // 2, ROWS, seed)
         even = torch.zeros_like(found.log_likelihood_N)
         return _Points(found.latent_NV, even, found.log_likelihood_N, found.log_evidence)
 
@@ -239,7 +239,10 @@ class CloudSearch:
         pair = (first, second)
         top = max(one.log_evidence for one in pair)
         share = torch.cat(
-            [torch.full((len(one.latent_NV),), math.exp(one.log_evidence - top)).double() for one in pair]
+            [
+                torch.full((len(one.latent_NV),), math.exp(one.log_evidence - top) / len(one.latent_NV)).double()
+                for one in pair
+            ]
         )
         chosen = systematic(share[None], self.points, 0.5)[0]
         latent = torch.cat([one.latent_NV for one in pair])[chosen]

@@ -117,7 +117,8 @@ class Optimist(Actor):
     def _from_the_centre(self) -> Int[Tensor, " probe"]:
         """The probes by their distance from the centre, on a scale so coarse that every processor agrees on it."""
         away_K = torch.linalg.vector_norm(self.memory.probes_KQ.double(), dim=-1)
-        return (away_K / CENTRAL).round().argsort(stable=True)
+        order_K: Tensor = (away_K / CENTRAL).round().argsort(stable=True)
+        return order_K
 
     def propose(
         self, output: NetworkOutput, rng: Generator, query_spread: Tensor | float

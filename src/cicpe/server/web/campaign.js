@@ -88,12 +88,12 @@ export function campaignPage(place, name, { connection, fail }) {
   // Changing.
 
   /** Sends a change; `form` says what was wrong with it, and a change that was overtaken is kept. */
-  async function change(kind, body, { form, key = freshKey(), said, settled, focus = "#observe-0", mine = null, versioned = true } = {}) {
+  async function change(kind, body, { form, key = freshKey(), said, settled, focus = "#observe-0", mine = null } = {}) {
     if (busy) return false;
     busy = true;
     place.classList.add("busy");
     try {
-      view = await api.change(name, kind, versioned ? { ...body, expected_version: view.status.version } : body, key);
+      view = await api.change(name, kind, { ...body, expected_version: view.status.version }, key);
       connection(true);
       settled?.();
       [plot, log] = await Promise.all([api.plot(name), api.log(name)]);
@@ -417,7 +417,7 @@ export function campaignPage(place, name, { connection, fail }) {
       const confirm = doubted === csv;
       doubted = csv;
       table.textContent = "";
-      change("table", { csv, confirm }, { form: told, focus: null, key: null, versioned: false, said: () => `The measurements of ${file} are recorded.` });
+      change("table", { csv, confirm }, { form: told, focus: null, said: () => `The measurements of ${file} are recorded.` });
     };
     const columns = [...setting.query.map((_, i) => settingName(view.status.units, i)), ...(view.status.units?.readout ? [view.status.units.readout.name] : setting.observations === 1 ? ["y"] : measured(setting.observations))];
     return h(

@@ -17,14 +17,16 @@ export const readingLabel = (units) => {
 };
 export const answerName = (units, i) => units?.answers?.[i]?.name ?? `x${i + 1}`;
 
+/** Digits of a query, wherever it is named. */
+const DIGITS = 6;
 /** One value of a setting or of an answer, as people write it. */
-export const settingValue = (units, i, value, digits = units?.settings?.length ? 6 : 5) => withUnit(figure(value, digits), units?.settings?.[i]?.unit);
+export const settingValue = (units, i, value, digits = DIGITS) => withUnit(figure(value, digits), units?.settings?.[i]?.unit);
 export const answerValue = (status, i, value) => withUnit(rounded(value, status.decimals[i]), status.units?.answers?.[i]?.unit);
 export const answerInterval = (status, i) => `${rounded(status.credible_region[i][0], status.decimals[i])} to ${answerValue(status, i, status.credible_region[i][1])}`;
 
 /** A whole query: "temperature 845 °C, time 95 min". */
 export const queryWords = (units, query) =>
-  units?.settings?.length ? query.map((value, i) => `${settingName(units, i)} ${settingValue(units, i, value)}`).join(", ") : point(query);
+  units?.settings?.length ? query.map((value, i) => `${settingName(units, i)} ${settingValue(units, i, value)}`).join(", ") : point(query, DIGITS);
 export const answerWords = (status) =>
   status.recommendation.map((value, i) => (status.units?.answers?.length ? `${answerName(status.units, i)} ` : "") + answerValue(status, i, value)).join(", ");
 

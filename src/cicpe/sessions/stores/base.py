@@ -56,7 +56,14 @@ class StoredEvent(_Record):
 
 
 class Conflict(SessionError):
-    """Someone else changed the campaign in the meantime: nothing was recorded."""
+    """Someone else changed the campaign in the meantime: nothing was recorded.
+
+    Args:
+        name: The campaign's name.
+        expected: The version that the change was decided on.
+        since: What was recorded after that version.
+        version: The version that the campaign has now.
+    """
 
     def __init__(self, name: str, expected: int, since: Sequence[StoredEvent], version: int) -> None:
         news = "; ".join(in_words(stored.event) for stored in since) or "nothing"
@@ -87,27 +94,100 @@ class Store(Protocol):
         context: Mapping[str, float] | None = None,
         events: Sequence[Event] = (),
     ) -> CampaignRecord:
-        """A new campaign, with a log to begin with (that of another, say). Its name must be free."""
+        """Makes a new campaign.
+
+        Args:
+            name: What it is called; the name must be free.
+            model: A name in the zoo, or a model's folder.
+            model_sha256: The model's fingerprint.
+            epsilon: How far off the answer may be.
+            delta: How often it may be farther off.
+            seed: Seeds the queries.
+            stop: The stop rule, by name.
+            context: What is known beforehand, by name.
+            events: A log to begin with, such as that of another campaign.
+
+        Returns:
+            The campaign, with the id that it was given.
+        """
 
     def campaigns(self) -> list[CampaignRecord]:
-        """Every campaign, oldest first."""
+        """Reads every campaign.
+
+        Returns:
+            Campaigns without their events, oldest first.
+        """
 
     def find(self, campaign: str) -> CampaignRecord:
-        """The campaign that a person means: a name, an id, or its first letters (see ``references.py``)."""
+        """The campaign that a person means: a name, an id, or its first letters (see ``references.py``).
+
+        Args:
+            campaign: What the person typed; where it could mean two campaigns, it is refused.
+
+        Returns:
+            The campaign.
+        """
 
     def get(self, campaign_id: str) -> CampaignRecord:
-        """A campaign by its whole id, and by nothing else: what a program remembers."""
+        """A campaign by its whole id, and by nothing else: what a program remembers.
+
+        Args:
+            campaign_id: The 32 letters of the id.
+
+        Returns:
+            The campaign.
+        """
 
     def events(self, campaign_id: str, since: int = 0) -> list[StoredEvent]:
-        """The log from a position on, whole: a missing entry is a StoreError."""
+        """Reads the log from a position on; a missing entry is a ``StoreError``.
+
+        Args:
+            campaign_id: Whose log.
+            since: The first position to read, counted from 0.
+
+        Returns:
+            Events with their positions, keys and times, in order.
+        """
 
     def keyed(self, campaign_id: str, key: str) -> StoredEvent | None:
-        """The event that was sent with a key."""
+        """The event that was sent with a key.
+
+        Args:
+            campaign_id: Whose log.
+            key: The key.
+
+        Returns:
+            The event with its position and time; None where no event has this key.
+        """
 
     def append(self, campaign_id: str, event: Event, *, expected_version: int, key: str | None = None) -> StoredEvent:
-        """Adds an event to a log of the expected length, or raises Conflict.
+        """Adds an event to a log of the expected length, or raises ``Conflict``.
 
         Where an event with this key is there already, nothing is added and that event is returned.
+
+        Args:
+            campaign_id: Whose log.
+            event: What happened.
+            expected_version: How long the log was when the change was decided on.
+            key: What the client calls the event, so that sending it again does not add it again.
+
+        Returns:
+            The event as it is recorded, on the disk.
+        """
+
+    def append_all(
+        self, campaign_id: str, events: Sequence[Event], *, expected_version: int, key: str | None = None
+    ) -> list[StoredEvent]:
+        """Adds events to a log of the expected length, all of them or none, or raises Conflict.
+
+        Args:
+            campaign_id: The whole id.
+            events: What happened, in its order; one at least.
+            expected_version: How long the log is taken to be.
+            key: The first event gets it. Where an event with this key is there already, nothing is added.
+
+        Returns:
+            The events as they were recorded; those that were there already, where the key is.
         """
 
     def close(self) -> None:

@@ -16,7 +16,11 @@ POSTGRES = ("postgresql", "postgres", "postgresql+psycopg")
 
 
 def default_store() -> str:
-    """``CICPE_STORE``, or a file in the user's data directory."""
+    """``CICPE_STORE``, or a file in the user's data directory.
+
+    Returns:
+        A place as ``open_store`` takes it.
+    """
     given = os.environ.get("CICPE_STORE")
     return given or str(data_folder() / "campaigns.db")
 
@@ -37,7 +41,15 @@ def open_existing(place: str | Path | None = None) -> "SqlStore":
 
 
 def open_store(place: str | Path | None = None, *, make: bool = True) -> Store:
-    """The store at a file, a ``sqlite:///FILE`` or a ``postgresql://...`` address; its tables are made if missing."""
+    """Opens a store; its tables are made where they are missing.
+
+    Args:
+        place: A file, ``sqlite:///FILE`` or ``postgresql://USER@HOST/DATABASE``; ``default_store()`` if left out.
+        make: Whether to make a store where there is none.
+
+    Returns:
+        The store, for several threads and processes at once.
+    """
     text = str(place) if place is not None else default_store()
     kind, address, rest = text.partition("://")
     try:

@@ -92,8 +92,8 @@ class SqlStore:
         try:
             with self._writing() as connection:
                 connection.execute(sa.insert(campaigns).values(record.model_dump(mode="json")))
-                for position, event in enumerate(events):
-                    _insert(connection, record.id, StoredEvent(position=position, event=event, key=None, at=_now()))
+                for stored in _numbered(events, 0):
+                    _insert(connection, record.id, stored)
         except IntegrityError:
             raise InvalidInput("name", name, "a name that no other campaign of this store has") from None
         return record
@@ -133,24 +133,24 @@ class SqlStore:
             return self._keyed(connection, campaign_id, key)
 
     def append(self, campaign_id: str, event: Event, *, expected_version: int, key: str | None = None) -> StoredEvent:
+        return self.append_all(campaign_id, [event], expected_version=expected_version, key=key)[0]
+
+    def append_all(
+        self, campaign_id: str, events: Sequence[Event], *, expected_version: int, key: str | None = None
+    ) -> list[StoredEvent]:
         check_key(key)
-        stored = StoredEvent(position=expected_version, event=event, key=key, at=_now())
-        claim = (
-            sa.update(campaigns)
-            .where(campaigns.c.id == campaign_id, campaigns.c.version == expected_version)
-            .values(version=expected_version + 1)
-        )
+        added = _numbered(events, expected_version, key)
         with self._writing() as connection:
-            # Whoever claims a version holds the campaign's row until the end: what is read below is final.
-            claimed = connection.execute(claim).rowcount == 1
+            claimed = _claimed(connection, campaign_id, expected_version, len(added))
             before = None if key is None else self._keyed(connection, campaign_id, key)
             if before is not None:
                 connection.rollback()
-                return before
-            if not claimed:
+            elif not claimed:
                 raise self._conflict(connection, campaign_id, expected_version)
-            _insert(connection, campaign_id, stored)
-        return stored
+            else:
+                for stored in added:
+                    _insert(connection, campaign_id, stored)
+        return added if before is None else self.events(campaign_id, before.position)[: len(added)]
 
     def close(self) -> None:
         self.engine.dispose()
@@ -315,6 +315,18 @@ def _readable(payload: Any) -> Any:
     if isinstance(payload, dict) and isinstance(payload.get("reason"), str):
         return payload | {"reason": shown_text(payload["reason"])}
     return payload
+
+
+def _claimed(connection: Connection, campaign_id: str, version: int, count: int) -> bool:
+    """Whether the next entries of a log are ours: then its campaign's row is held until the end of the transaction."""
+    mine = sa.update(campaigns).where(campaigns.c.id == campaign_id, campaigns.c.version == version)
+    return connection.execute(mine.values(version=version + count)).rowcount == 1
+
+
+def _numbered(events: Sequence[Event], first: int, key: str | None = None) -> list[StoredEvent]:
+    """Events as the entries of a log from a position on; the first one has the key."""
+    now, keys = _now(), (key, *[None] * len(events))
+    return [StoredEvent(position=first + i, event=event, key=keys[i], at=now) for i, event in enumerate(events)]
 
 
 def _insert(connection: Connection, campaign_id: str, stored: StoredEvent) -> None:
