@@ -452,7 +452,7 @@ def values_folders(folder: Path) -> tuple[Figures, list[str]]:
 
 def values_bodies(folder: Path) -> tuple[Figures, list[str]]:
     """Hostile values in every field of every request."""
-    return _script("hostile_values.py", "bodies", "--size", str(many(2500)))
+    return _script("hostile_values.py", "bodies", "--size", str(many(4000)))
 
 
 def _script(name: str, *words: str, faults: str = "faults") -> tuple[Figures, list[str]]:

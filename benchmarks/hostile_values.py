@@ -32,6 +32,7 @@ from typing import Any, NamedTuple
 import cicpe
 from cicpe import zoo
 from cicpe.errors import CicpeError, UnservedWarning
+from cicpe.experiments import Experiment
 from cicpe.model import Model
 from cicpe.problems import make_problem
 from cicpe.sessions.tables import table_of
@@ -252,21 +253,24 @@ def _child(waiting: list[Edit], models: Mapping[str, Path], folder: Path) -> Ite
 
 
 GOOD: dict[str, dict[str, Any]] = {
-    "": {
+    "/campaigns": {
         "name": "titan", "model": ZOO[0], "epsilon": 0.2, "delta": 0.1, "seed": 0, "stop": "each", "verify": 0, "context": {}
     },
-    "/titan/tell": {
+    "/campaigns/titan/tell": {
         "observation": [1.0] * 6, "expected_version": 0, "step": 1, "query": [0.0] * 6, "at": {}, "confirm": True
     },
-    "/titan/correct": {"observation": [1.0] * 6, "step": 1, "expected_version": 0},
-    "/titan/skip": {"reason": "", "expected_version": 0, "step": 1, "query": [0.0] * 6},
-    "/titan/attach": {"query": [0.0] * 6, "observation": [1.0] * 6, "expected_version": 0},
-    "/titan/undo": {"expected_version": 0},
-    "/titan/release": {"expected_version": 0, "reason": ""},
-    "/titan/verify": {"expected_version": 0, "queries": 1},
-    "/titan/fork": {"name": "copy"},
-    "/titan/restart": {"name": "again"},
-    "/titan/table": {"csv": "x1,y\n0.5,1\n", "confirm": True, "expected_version": 0},
+    "/campaigns/titan/correct": {"observation": [1.0] * 6, "step": 1, "expected_version": 0},
+    "/campaigns/titan/skip": {"reason": "", "expected_version": 0, "step": 1, "query": [0.0] * 6},
+    "/campaigns/titan/attach": {"query": [0.0] * 6, "observation": [1.0] * 6, "expected_version": 0},
+    "/campaigns/titan/undo": {"expected_version": 0},
+    "/campaigns/titan/release": {"expected_version": 0, "reason": ""},
+    "/campaigns/titan/verify": {"expected_version": 0, "queries": 1},
+    "/campaigns/titan/fork": {"name": "copy"},
+    "/campaigns/titan/restart": {"name": "again"},
+    "/campaigns/titan/table": {"csv": "x1,y\n0.5,1\n", "confirm": True, "expected_version": 0},
+    "/experiments/check": {"document": Experiment.read("michaelis-menten").document, "seed": 0},
+    "/training": {"name": "mine", "document": Experiment.read("peak-1d").document, "minutes": 1, "seed": 0},
+    "/training/cancel": {"id": "0123456789abcdef"},
 }  # fmt: skip
 RAW = (b"", b"{", b"\xff\xfe", b'{"name": 1e999}', b"NaN", b'{"a": "\xff"}', DEEP.encode(), b"[" * 5000, b'""')
 
@@ -274,9 +278,9 @@ RAW = (b"", b"{", b"\xff\xfe", b'{"name": 1e999}', b"NaN", b'{"a": "\xff"}', DEE
 def hostile_bodies() -> Iterator[tuple[str, bytes]]:
     """Every field of every request, missing, replaced, wrapped in a list, and one field too many; then mere bytes."""
     for path, good in GOOD.items():
-        for field, value in itertools.product(good, (*VALUES, *PLANTED)):
+        for place, value in itertools.product(list(places(good))[1:], (*VALUES, *PLANTED)):
             for made in (value, [value], {"a": value}):
-                yield path, json.dumps(good | {field: made}).encode()
+                yield path, json.dumps(replaced(good, place, made)).encode()
         for field in good:
             yield path, json.dumps({name: value for name, value in good.items() if name != field}).encode()
         for value in VALUES:
@@ -299,13 +303,13 @@ def bodies(size: int) -> dict[str, Any]:
     with tempfile.TemporaryDirectory(prefix="cicpe-bodies-") as name:
         store = open_store(Path(name) / "campaigns.db")
         client = TestClient(make_app(store), base_url="http://127.0.0.1", raise_server_exceptions=False)
-        client.post("/api/campaigns", json=GOOD[""]).raise_for_status()
+        client.post("/api/campaigns", json=GOOD["/campaigns"]).raise_for_status()
         for path, body in waiting[:size]:
             headers = {"Content-Type": "application/json"}
-            code = client.post(f"/api/campaigns{path}", content=body, headers=headers).status_code
+            code = client.post(f"/api{path}", content=body, headers=headers).status_code
             codes[code] += 1
             if code >= 500:
-                faults.append(f"{path or '/'} {body[:100]!r}: {code}")
+                faults.append(f"{path} {body[:100]!r}: {code}")
         for part in ("", "/log", "/plot", "/export", "/table", "/ask"):
             code = client.get(f"/api/campaigns/titan{part}").status_code
             if code != 200:
