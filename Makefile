@@ -81,7 +81,7 @@ LOWEST := tests/model tests/sessions/test_campaign.py tests/cli/test_session.py 
 
 test-lowest:
 	$(PYTHON) -m venv .venv-lowest
-	.venv-lowest/bin/python -m pip install --quiet -c constraints.txt torch pytest pytest-xdist hypothesis httpx \
+	.venv-lowest/bin/python -m pip install --quiet -c constraints.txt torch pytest pytest-xdist hypothesis httpx beartype \
 		$$($(PYTHON) scripts/lowest_versions.py store server optuna gymnasium)
 	.venv-lowest/bin/python -m pip install --quiet --no-deps -e .
 	.venv-lowest/bin/python -m pytest -m "not slow" -n $(WORKERS) -W default $(LOWEST)

@@ -117,8 +117,8 @@ def page(result: dict[str, Any]) -> str:
         f"with Python {result['python']} on {result['cores']} cores, which {busy(result['load'])}. The packages came from pip's",
         "cache. What a reader needs to read, to type and to measure comes on top.",
         "",
-        f"**{len(before)} commands to the first question, {len(rows)} to the answer; {total / 60:.1f} minutes of waiting**, of which",
-        "training takes the five that it is given.",
+        f"**{len(before)} commands to the first question, {len(rows)} to the answer; {total / 60:.1f} minutes of waiting.** Training is",
+        "given five minutes; where others use the processor, it and all else take longer.",
         "",
         "| command | seconds |",
         "|---|---|",
@@ -131,7 +131,7 @@ def page(result: dict[str, Any]) -> str:
         result["end"],
         "```",
         "",
-        f"One path on one machine: the seconds are for orientation. The numbers are in `{RESULTS.name}/first-path.json`.",
+        "One path on one machine, for orientation. The numbers are in `docs/results/first-path.json`.",
     ]
     return "\n".join([*lines, ""])
 

@@ -87,7 +87,7 @@ TRIALS: dict[str, list[str]] = {
         "cicpe train binary-search --dim 1 --epsilon 0.3 0.4 --recipe fast --updates 20 --calibration-episodes 100 --out run",
         TENSORBOARD,
     ],
-    "baselines": ["cicpe compare gp-max --epsilon 0.2 --noise 0.1 --methods cicpe,tpe,gp-ucb --tasks 3 --json"],
+    "baselines": ["cicpe compare gp-max --epsilon 0.2 --noise 0.1 --methods cicpe,tpe,gp-ucb --episodes 3 --json"],
     "store": CAMPAIGN,
     "postgres": [*CAMPAIGN, POSTGRES],
     "server": [*CAMPAIGN, "serve"],

@@ -47,7 +47,7 @@ def serving(app: FastAPI) -> Iterator[str]:
 def new_tab(browser: "Browser", address: str, width: int = 1280, touch: bool = False) -> Iterator["Page"]:
     """A tab whose scripts must not fail and which must not ask for anything elsewhere."""
     context = browser.new_context(base_url=address, viewport={"width": width, "height": 900}, has_touch=touch)
-    context.set_default_timeout(10_000)
+    context.set_default_timeout(20_000)
     faults: list[str] = []
     context.on("weberror", lambda error: faults.append(str(error.error)))
     context.on("request", lambda request: None if _is_own(request.url, address) else faults.append(request.url))

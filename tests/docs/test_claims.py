@@ -97,6 +97,12 @@ def test_what_is_not_there_would_be_seen() -> None:
     assert list(faults_of("python examples/none.py")) == ["no file examples/none.py"]
 
 
+def test_the_trial_of_the_package_types_what_there_is() -> None:
+    trials = [trial for some in script("try_package").TRIALS.values() for trial in some]
+    assert len(trials) > 20
+    assert [(trial, fault) for trial in trials for fault in command_faults(trial)] == []
+
+
 RESULTS = sorted(path for path in RECORDS.glob("*.md") if path.name != "README.md")
 
 

@@ -36,11 +36,16 @@ say(done={{"delta": 0.1, "expected_queries": 4.5, "at_most": 20}})
 """A worker that trains nothing: what it does is the title of its experiment."""
 
 
+PATIENCE = 20_000
+"""Milliseconds that something may take to be seen, on a busy machine."""
+
+
 @pytest.fixture(scope="session")
 def browser() -> Iterator["Browser"]:
     """A Chromium without a window."""
-    from playwright.sync_api import sync_playwright
+    from playwright.sync_api import expect, sync_playwright
 
+    expect.set_options(timeout=PATIENCE)
     with sync_playwright() as playwright:
         chromium = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
         yield chromium

@@ -123,11 +123,12 @@ export function experimentPage(place, template, { connection, fail }) {
   }
 
   async function estimate() {
+    if (!view) return; // the form was replaced meanwhile
     const toml = view.toml;
     const words = place.querySelector("#expected");
     try {
       const found = await api.estimate(documentNow());
-      if (ended || view.toml !== toml) return;
+      if (ended || view?.toml !== toml) return;
       estimated = toml;
       words.replaceChildren(h("strong", null, found.words));
     } catch (error) {
