@@ -315,7 +315,9 @@ def train_and_measure(page: Page, address: str, name: str) -> None:
     expect(page.locator("main")).to_contain_text(re.compile(r"Expect about \d+ measurements, and at most \d+"))
     page.get_by_role("button", name="Begin the campaign").click()
     expect(page.locator(".query")).to_contain_text(re.compile(r"about \d+ more to expect, at most \d+"))
-    options = httpx.get(f"{address}/api/models/{name}").json()["options"]
+    about = httpx.get(f"{address}/api/models/{name}", timeout=60)
+    assert about.status_code == 200, about.text
+    options = about.json()["options"]
     lab = Laboratory(Experiment.from_document(options["experiment"]).problem(), 0)
     status = measure_to_the_stop(page, address, name, lab)
     expect(page.locator("#state")).to_have_text(re.compile("stopped|out of queries"))
