@@ -11,9 +11,11 @@ from torch import Generator, Tensor
 
 import cicpe
 from cicpe.beliefs.answers.config import AnswerBeliefConfig
+from cicpe.beliefs.base import FitRequest
+from cicpe.beliefs.budget import Budget
 from cicpe.episodes.table import EpisodeTable
 from cicpe.problems import Problem, make_problem
-from cicpe.race import AHEAD, TABLE, Score, chosen_before, needed
+from cicpe.race import AHEAD, TABLE, Race, Score, chosen_before, needed
 from cicpe.spaces import Box
 from cicpe.training.callbacks import TrainingCallback
 from cicpe.training.recipes import candidates
@@ -127,3 +129,13 @@ def test_an_interrupt_before_anything_is_fitted_leaves() -> None:
 
     with pytest.raises(KeyboardInterrupt):
         cicpe.train(Slope(), minutes=0.1, callback=TrainingCallback(on_stage=interrupt))
+
+
+def test_a_budget_that_is_used_up_still_ends_with_a_fit() -> None:
+    """On a busy machine a race of seconds may begin when its time is over."""
+    problem, quiet = make_problem("binary-search", dim=1), TrainingCallback()
+    request = FitRequest(problem, Budget(minutes=0.02), 0, quiet)
+    late = Race(problem, request, lambda config: config, quiet, began=time.perf_counter() - 60, seed=0)
+    _, fitted = late.run(candidates(problem)[:1])
+    assert late.left < 0
+    assert fitted.belief.horizon > 0

@@ -34,6 +34,8 @@ DELTA = 0.1
 """The delta that contenders are compared at."""
 MOST = 0.5
 """Share of the budget after which no further kind is tried."""
+LEAST = 1.0
+"""Seconds of a fit whose budget is used up."""
 SLICE = 0.15
 """Share of the budget that a contender is fitted for before it is scored."""
 SCORING = 0.05
@@ -127,6 +129,11 @@ class Race:
         """What is left of it."""
         return self.began + self.seconds - time.perf_counter()
 
+    @property
+    def usable(self) -> float:
+        """The same for a fit, which takes a moment even where nothing is left: somebody has to win."""
+        return max(self.left, LEAST)
+
     def run(self, choices: Sequence[Choice]) -> tuple[Choice, FittedBelief]:
         """Fits and scores every choice in turn.
 
@@ -170,7 +177,7 @@ class Race:
 
     def _tried(self, choice: Choice) -> tuple[Score, FittedBelief | None]:
         """A short fit, and its score."""
-        began, seconds = time.perf_counter(), min(SLICE * self.seconds, 0.4 * self.left)
+        began, seconds = time.perf_counter(), min(SLICE * self.seconds, 0.4 * self.usable)
         try:
             config = self.configure(choice.config)
             fitted = config.fit(self._request(config, seconds))
@@ -183,7 +190,7 @@ class Race:
         """What a contender is asked for: a network the whole way, with a pause; others as much as takes that time."""
         if config.has_checkpoints:
             identity = {**self.request.identity, "config": config.model_dump(mode="json")}
-            budget = Budget(minutes=self.left / 60)
+            budget = Budget(minutes=self.usable / 60)
             return replace(self.request, budget=budget, identity=identity, pause=seconds)
         return replace(self.request, budget=Budget(minutes=seconds / config.fit_share / 60), folder=None)
 
@@ -212,7 +219,7 @@ class Race:
         if self.interrupted or fitted.longer is None or self.left <= 0:
             return fitted
         try:
-            return fitted.longer(Budget(minutes=max(self.left, 1.0) / 60))
+            return fitted.longer(Budget(minutes=self.usable / 60))
         except KeyboardInterrupt:
             self._interrupt()
             return fitted
