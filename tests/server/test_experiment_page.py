@@ -343,8 +343,8 @@ def test_from_the_form_to_a_stopped_campaign(page: Page, address: str) -> None:
     train_and_measure(page, address, "peak-1d-form")
 
 
-QUICK = ("psychometric-yes-no", "michaelis-menten")
-"""Files that are taken to a stopped campaign in every run of the tests; the others in the slow ones."""
+QUICK = ("psychometric-yes-no",)
+"""What is taken from its file to a stopped campaign in every run of the tests; the others in the slow ones."""
 
 
 @pytest.mark.parametrize(
@@ -356,7 +356,7 @@ def test_from_a_file_to_a_stopped_campaign(page: Page, address: str, tmp_path: P
     file.write_text(easy_text(name).replace("at_most = 14", "at_most = 6"), encoding="utf-8")
     page.goto("/#/new")
     page.locator("input[type=file]").set_input_files(file)
-    expect(page.locator("#file")).to_contain_text("at_most = 6")
+    expect(page.locator("#file")).to_contain_text(re.compile(r"at_most = 6(?!\d)"))  # not the 60 of the form before
     train_and_measure(page, address, name)
 
 
