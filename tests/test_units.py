@@ -190,3 +190,10 @@ def test_the_name_of_a_column_is_no_program(name: str) -> None:
         Units(settings=(TIME.model_copy(update={"name": name}),))
     with pytest.raises(ValidationError, match="names must begin with"):
         Units(readout=HARDNESS.model_copy(update={"name": name}))
+
+
+@pytest.mark.parametrize("scale", [0.0, 1e-40, -1e-40])
+def test_a_scale_that_nothing_can_be_divided_by_is_refused(scale: float) -> None:
+    with pytest.raises(ValueError, match="scale must be at least"):
+        Readout(name="depth", low=0, high=1, scale=scale)
+    assert Readout(name="depth", low=0, high=1, scale=-25.0).scale == -25.0

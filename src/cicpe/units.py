@@ -148,7 +148,14 @@ class Readout(Config):
     """Of a count: out of how many."""
     origin: Bounded = 0.0
     """A model sees (value - origin) / scale."""
-    scale: Annotated[float, Field(ge=1 / LARGEST, le=LARGEST)] = 1.0
+    scale: Bounded = 1.0
+    """Below zero where a trough is looked for: a model finds peaks."""
+
+    @model_validator(mode="after")
+    def _can_be_divided_by(self) -> "Readout":
+        if abs(self.scale) < 1 / LARGEST:
+            raise ValueError(f"scale must be at least {1 / LARGEST:g} in size; got {self.scale!r}")
+        return self
 
     @property
     def allowed(self) -> str:
