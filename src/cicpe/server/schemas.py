@@ -93,6 +93,9 @@ def _entry(value: object) -> object:
     raise ValueError("must be a finite number, yes or no, or the name of a category")
 
 
+ENTRY = {"anyOf": [{"type": kind} for kind in ("number", "boolean", "string")]}
+"""One entry of an observation. FastAPI's older versions know no list of types."""
+
 Observed = Annotated[
     list[Annotated[Any, BeforeValidator(_entry)]],
     Field(min_length=1, max_length=MOST_NUMBERS),
@@ -100,13 +103,8 @@ Observed = Annotated[
     WithJsonSchema(
         {
             "anyOf": [
-                {"type": ["number", "boolean", "string"]},
-                {
-                    "type": "array",
-                    "items": {"type": ["number", "boolean", "string"]},
-                    "minItems": 1,
-                    "maxItems": MOST_NUMBERS,
-                },
+                *ENTRY["anyOf"],
+                {"type": "array", "items": ENTRY, "minItems": 1, "maxItems": MOST_NUMBERS},
             ]
         }
     ),
