@@ -587,6 +587,25 @@ def test_jobs_in_threads_never_share_a_place() -> None:
     assert math.dist(unit(**result["recommendation"]), (0.3, 0.6)) <= 0.2
 
 
+def test_a_trial_that_ends_while_another_decides_keeps_its_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a busy machine a whole trial may pass between a look at the others and a decision."""
+    study = made(place_sampler((-1.0, 0.0)))
+    objective, wish = in_plane(lambda x, y: -((x - 0.3) ** 2) - (y - 0.6) ** 2), CicpeSampler._wish
+    study.optimize(objective, n_trials=1)  # which makes the ranges known
+
+    def slow(self: CicpeSampler, *asked: Any) -> Any:
+        shares = wish(self, *asked)
+        monkeypatch.setattr(CicpeSampler, "_wish", wish)
+        study.optimize(objective, n_trials=1)
+        return shares
+
+    monkeypatch.setattr(CicpeSampler, "_wish", slow)
+    trial = study.ask()
+    objective(trial)
+    assert len(study.trials) == 3
+    assert len(set(points(study.trials))) == 3
+
+
 ASKING = """
 import sys, time, optuna, cicpe
 from cicpe.integrations.optuna import CicpeSampler

@@ -426,21 +426,22 @@ class CicpeSampler(BaseSampler):
         """Where the agent wants this trial, as shares: decided once, and apart from every trial that is running.
 
         The place is written down before others are looked at, so that of two trials that decide at the same time, in
-        whatever process, at least the later one sees the other.
+        whatever process, at least the later one sees the other, even if that one has ended meanwhile.
         """
         storage, reader = study._storage, self._reader(study, ranges)
         stored = storage.get_trial_system_attrs(trial._trial_id).get(ASKED)
         if stored is not None:
             return list(map(float, stored))
         for attempt in range(AGENT_ATTEMPTS + RANDOM_ATTEMPTS):
-            pending = reader.pending(study, trial)
+            known, pending = reader.ended(study), reader.pending(study, trial)
             shares = self._wish(study, trial, reader, pending, attempt)
             taken = _places(ranges, pending)
             all_taken = len(taken) >= count_places(ranges, self._dim)  # then a place is given again
             if rounded(ranges, shares) in taken and not all_taken:
                 continue
             storage.set_trial_system_attr(trial._trial_id, ASKED, shares)
-            if all_taken or rounded(ranges, shares) not in _places(ranges, reader.pending(study, trial)):
+            others = [*reader.ended(study, known).values(), *reader.pending(study, trial)]
+            if all_taken or rounded(ranges, shares) not in _places(ranges, others):
                 break
         else:
             storage.set_trial_system_attr(trial._trial_id, ASKED, shares)

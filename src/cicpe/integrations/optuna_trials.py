@@ -1,6 +1,6 @@
 """A study's trials as the events of a session, and the places of those that are still running."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, final
 
@@ -75,6 +75,11 @@ class TrialReader:
         running = study.get_trials(False, (TrialState.RUNNING,))
         places = [self._place(other) for other in running if other.number != trial.number]
         return [place for place in places if place is not None]
+
+    def ended(self, study: Study, known: Collection[int] = ()) -> dict[int, Shares]:
+        """Where trials were asked for that have ended, by their numbers, but for those that are ``known``."""
+        others = [one for one in study.get_trials(False) if one.state.is_finished() and one.number not in known]
+        return {one.number: list(map(float, one.system_attrs[ASKED])) for one in others if ASKED in one.system_attrs}
 
     def _place(self, trial: FrozenTrial) -> Shares | None:
         """Where a running trial is or will be: by its parameters where all are known, else where it was asked for."""
