@@ -1,8 +1,10 @@
 """Commands of ``cicpe`` in tests: how one ended, and how a refusal looks. The fixture ``run`` is in conftest.py."""
 
+import importlib.util
 import json
 from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 from typing import Any, NamedTuple
 
 REPOSITORY = Path(__file__).resolve().parent.parent
@@ -33,3 +35,13 @@ def assert_refused(done: Done, *words: str) -> None:
     assert "Traceback" not in done.err
     for word in words:
         assert word in message
+
+
+def script(name: str) -> ModuleType:
+    """A file of ``scripts`` as a module."""
+    spec = importlib.util.spec_from_file_location(f"script_{name}", REPOSITORY / "scripts" / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module

@@ -1,29 +1,18 @@
 """What a release needs: metadata that agree, every extra tried, a changelog that can be dated."""
 
 import datetime
-import importlib.util
 import re
 import tomllib
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 
 import cicpe
+from commands import script
 
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 DAY = datetime.date(2026, 1, 2)
-
-
-def script(name: str) -> ModuleType:
-    """A script as a module."""
-    spec = importlib.util.spec_from_file_location(f"script_{name}", ROOT / "scripts" / f"{name}.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 def test_every_extra_is_tried_alone() -> None:

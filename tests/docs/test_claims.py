@@ -1,17 +1,15 @@
 """What README and docs name is there: commands with their options, make targets, files, a source of every figure."""
 
-import importlib.util
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
 import typer
 
 from cicpe.cli.main import app
-from commands import REPOSITORY
+from commands import REPOSITORY, script
 from pages import PAGES, RECORDS, blocks_of
 
 DECISIONS = REPOSITORY / "docs" / "decisions"
@@ -28,15 +26,6 @@ MADE = re.compile(r"python ((?:scripts|benchmarks)/\w+(?:\.py)?)|`(make [a-z-]+)
 
 
 COMMANDS: Any = typer.main.get_command(app)
-
-
-def script(name: str) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(f"script_{name}", REPOSITORY / "scripts" / f"{name}.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 def code_of(page: Path) -> list[str]:

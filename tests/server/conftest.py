@@ -1,4 +1,4 @@
-"""What the suites of the server share: a browser, and a training that takes no time."""
+"""What the suites of the server share: a store, a browser, and a training that takes no time."""
 
 import sys
 from collections.abc import Iterator
@@ -9,6 +9,7 @@ import pytest
 
 from browsing import CHROMIUM
 from cicpe import zoo
+from cicpe.sessions.stores import Store, open_store
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
@@ -38,6 +39,13 @@ say(done={{"delta": 0.1, "expected_queries": 4.5, "at_most": 20}})
 
 PATIENCE = 20_000
 """Milliseconds that something may take to be seen, on a busy machine."""
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    opened = open_store(tmp_path / "campaigns.db")
+    yield opened
+    opened.close()
 
 
 @pytest.fixture(scope="session")

@@ -24,13 +24,6 @@ HERE = "http://127.0.0.1:8642"
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    opened = open_store(tmp_path / "campaigns.db")
-    yield opened
-    opened.close()
-
-
-@pytest.fixture
 def server(store: Store, tmp_path: Path) -> Iterator[TestClient]:
     """A client of a server that keeps its models in ``models``."""
     app = make_app(store, trained=tmp_path / "models")

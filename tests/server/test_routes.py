@@ -19,7 +19,7 @@ from cicpe.errors import InvalidInput
 from cicpe.server import service
 from cicpe.server.app import WEB, make_app
 from cicpe.server.guard import BODY_LIMIT
-from cicpe.sessions.stores import Store, open_store
+from cicpe.sessions.stores import Store
 from commands import REPOSITORY
 
 HERE = "http://127.0.0.1:8642"
@@ -33,13 +33,6 @@ def one_load() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(service, "load", lru_cache(service.load))
         yield
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    opened = open_store(tmp_path / "campaigns.db")
-    yield opened
-    opened.close()
 
 
 @pytest.fixture

@@ -93,6 +93,33 @@ class ParticleCloud(NamedTuple):
     observation_BTY: Float[Tensor, "batch step observation"]
 
 
+def prior_cloud(
+    unit_MP: Float[Tensor, "draw parameter"],
+    log_prior_M: Float[Tensor, " draw"],
+    log_draws_BM: Float[Tensor, "batch draw"],
+    context_BC: Float[Tensor, "batch context"],
+    query_BTQ: Float[Tensor, "batch step query"],
+    observation_BTY: Float[Tensor, "batch step observation"],
+) -> ParticleCloud:
+    """The prior's draws, weighted by the log-likelihoods ``log_draws_BM`` of whole histories."""
+    batch = len(log_draws_BM)
+    ones = torch.ones(batch, dtype=torch.float64)
+    return ParticleCloud(
+        unit_BNP=unit_MP.expand(batch, -1, -1),
+        log_prior_BN=log_prior_M.expand(batch, -1),
+        log_settled_BN=torch.zeros_like(log_draws_BM),
+        log_pending_BN=log_draws_BM,
+        settled_B=torch.zeros(batch, dtype=torch.long),
+        log_evidence_B=torch.zeros_like(ones),
+        scale_B=ones,
+        acceptance_B=ones,
+        distinct_B=ones,
+        context_BC=context_BC,
+        query_BTQ=query_BTQ,
+        observation_BTY=observation_BTY,
+    )
+
+
 def weights(cloud: ParticleCloud) -> Float[Tensor, "batch particle"]:
     """Normalised weights of the particles, in double precision."""
     return torch.softmax(cloud.log_pending_BN.double(), dim=-1)

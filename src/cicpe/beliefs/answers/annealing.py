@@ -15,7 +15,7 @@ from torch import Generator, Tensor
 
 from cicpe.beliefs.answers.model import AnswerModel
 from cicpe.beliefs.answers.network import PreparedPlaces
-from cicpe.beliefs.smc import ParticleCloud, SMCTarget, temper_and_move
+from cicpe.beliefs.smc import SMCTarget, prior_cloud, temper_and_move
 
 FLOOR = 0.5
 """Share of effective points that a step of the rising power keeps."""
@@ -62,22 +62,10 @@ def annealed(
     Returns:
         The points, and the estimated log probability of what was observed.
     """
-    m = len(bank_MV)
-    none_M, one = torch.zeros(1, m, dtype=torch.float64), torch.ones(1, dtype=torch.float64)
-    start = ParticleCloud(
-        unit_BNP=(2 * torch.special.ndtr(bank_MV.double()) - 1).float()[None],
-        log_prior_BN=none_M,
-        log_settled_BN=none_M,
-        log_pending_BN=seen.log_draws_M[None],
-        settled_B=torch.zeros(1, dtype=torch.long),
-        log_evidence_B=0 * one,
-        scale_B=one,
-        acceptance_B=one,
-        distinct_B=one,
-        context_BC=seen.context_C[None],
-        query_BTQ=seen.query_TQ[None],
-        observation_BTY=seen.encoded_TY[None],
-    )
+    unit_MV = (2 * torch.special.ndtr(bank_MV.double()) - 1).float()
+    even_M = torch.zeros(len(bank_MV), dtype=torch.float64)
+    seen_once = (part[None] for part in (seen.log_draws_M, seen.context_C, seen.query_TQ, seen.encoded_TY))
+    start = prior_cloud(unit_MV, even_M, *seen_once)
     cloud = temper_and_move(_target(model, rows), start, n, FLOOR * n, MOVES, GLOBAL_SHARE, POWERS, seed)
     return Annealed(_latent(cloud.unit_BNP[0]), cloud.log_settled_BN[0], float(cloud.log_evidence_B[0]))
 

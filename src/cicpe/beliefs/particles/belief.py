@@ -31,6 +31,7 @@ from cicpe.beliefs.smc import (
     latest_log_likelihood,
     log_priors,
     merge,
+    prior_cloud,
     replace_episodes,
     resample,
     temper_and_move,
@@ -181,23 +182,7 @@ class ParticleBelief(Belief):
         self, context_BC: Tensor, query_BTQ: Tensor, observation_BTY: Tensor, log_draws_BM: Tensor
     ) -> ParticleCloud:
         """The prior's draws, weighted by a history."""
-        unit, log_prior = self.prior_draws
-        batch = len(log_draws_BM)
-        ones = torch.ones(batch, dtype=torch.float64)
-        return ParticleCloud(
-            unit_BNP=unit.expand(batch, -1, -1),
-            log_prior_BN=log_prior.expand(batch, -1),
-            log_settled_BN=torch.zeros_like(log_draws_BM),
-            log_pending_BN=log_draws_BM,
-            settled_B=torch.zeros(batch, dtype=torch.long),
-            log_evidence_B=torch.zeros_like(ones),
-            scale_B=ones,
-            acceptance_B=ones,
-            distinct_B=ones,
-            context_BC=context_BC,
-            query_BTQ=query_BTQ,
-            observation_BTY=observation_BTY,
-        )
+        return prior_cloud(*self.prior_draws, log_draws_BM, context_BC, query_BTQ, observation_BTY)
 
     def update(
         self,
