@@ -12,11 +12,13 @@ from scipy.stats import chi2
 from torch import Tensor
 
 import cicpe
+from cicpe.beliefs.network.critic import CriticConfig
 from cicpe.beliefs.network.memories.recurrent import RecurrentConfig
 from cicpe.beliefs.network.network import Network, NetworkConfig
 from cicpe.model.model import Model
 from cicpe.problems import Problem, TaskBatch
 from cicpe.problems.binary_search import BinarySearch
+from cicpe.spaces import Box
 from cicpe.training.base import AnyTrainer
 from cicpe.training.config import PaperConfig, PrefixMixture
 from cicpe.training.losses import prefix_weights
@@ -205,7 +207,7 @@ def test_the_cost_is_projected_to_the_unit_interval() -> None:
 
 
 def test_the_cost_moves_and_rollouts_stop_after_the_warm_up() -> None:
-    settings = {"batch": 16, "horizon": 5, "warmup": 0.2, "minimum_time": 0}
+    settings = {"batch": 16, "horizon": 5, "warmup": 0.2, "minimum_time": 0, "dual_waits": False}
     costs, stopped = [], []
 
     def on_iteration(trainer: AnyTrainer) -> None:
@@ -228,9 +230,126 @@ def test_the_cost_moves_and_rollouts_stop_after_the_warm_up() -> None:
     assert max(stopped) > 0
 
 
+def tiny_trainer(**settings: Any) -> PaperTrainer:
+    config = {"network": SMALL, "epsilon": (0.1, 0.2), "batch": 8, "horizon": 4, "warmup": 0.0, "dual_rate": 0.5}
+    return PaperTrainer(BinarySearch(dim=1), PaperConfig.model_validate(config | settings), Budget(updates=100))
+
+
+def test_the_cost_waits_for_success_at_the_horizon(monkeypatch: pytest.MonkeyPatch) -> None:
+    trainer, published = tiny_trainer(), tiny_trainer(dual_waits=False)
+    for each, waits in ((trainer, True), (published, False)):
+        # What an untrained network recommends is within epsilon in a few per cent.
+        stopped = each._rollout(0.5).stopped
+        assert (each.at.cost == each.config.dual_start) == waits
+        assert not (waits and bool(stopped.any()))
+    monkeypatch.setattr(trainer, "_final_success", lambda trajectories, goal: 0.95)
+    trainer._rollout(0.5)
+    assert trainer.at.cost == trainer.config.dual_start  # this rollout showed that it may begin
+    trainer._rollout(0.5)
+    assert trainer.at.cost == pytest.approx(trainer.config.dual_start + 0.5 * 0.05)
+    # It has begun for good: where success falls, the cost follows.
+    monkeypatch.setattr(trainer, "_final_success", lambda trajectories, goal: 0.5)
+    trainer._rollout(0.5)
+    assert trainer.at.cost < trainer.config.dual_start + 0.5 * 0.05
+
+
+@pytest.mark.parametrize(("floor", "expected"), [(None, 1 / 40), (0.01, 0.01), (0.0, 0.0)])
+def test_the_cost_has_a_floor(floor: float | None, expected: float) -> None:
+    trainer = tiny_trainer(dual_waits=False, dual_floor=floor, dual_start=0.5)
+    for _ in range(3):
+        trainer._rollout(0.5)
+    assert trainer.at.cost == pytest.approx(expected)
+
+
+# A problem whose best cost is known: with a known chance per query, the target is shown.
+
+CHANCES, SHOWN_BY, RIGHT_AT_ONCE = (0.1, 0.9), 6, 0.2
+"""Range of the chance, the horizon, and the share of targets within epsilon 0.2 of the middle."""
+
+
+class Reveals(Problem):
+    """Every query shows the target with a chance that is known beforehand, or nothing."""
+
+    query_space = Box([-1.0], [1.0])
+    answer_space = Box([-1.0], [1.0])
+    horizon = SHOWN_BY
+    context_names = ("chance",)
+
+    def sample(self, n: int, rng: torch.Generator) -> Tensor:
+        low, high = CHANCES
+        return torch.cat(
+            [2 * torch.rand(n, 1, generator=rng) - 1, low + (high - low) * torch.rand(n, 1, generator=rng)], 1
+        )
+
+    def context(self, task: Tensor) -> Tensor:
+        return task[:, 1:]
+
+    def observe(self, task: Tensor, query: Tensor, rng: torch.Generator) -> Tensor:
+        shown = (torch.rand(len(task), 1, generator=rng) < task[:, 1:]).float()
+        return torch.cat([shown, shown * task[:, :1]], dim=1)
+
+    def target(self, task: Tensor) -> Tensor:
+        return task[:, :1]
+
+
+def success_at(cost: float, reward_at_once: float) -> float:
+    """Success of those who go on exactly where it pays, by backward induction over the queries left."""
+    chance = torch.linspace(*CHANCES, 4001, dtype=torch.float64)
+    gain = chance * (1 - reward_at_once)
+    worth = gain  # of going on with one query left: the last one is free, as in the paper's targets
+    for _ in range(SHOWN_BY - 1):
+        worth = gain - cost + (1 - chance) * worth.clamp_min(0)
+    shown = 1 - (1 - chance) ** SHOWN_BY
+    return float((RIGHT_AT_ONCE + (1 - RIGHT_AT_ONCE) * torch.where(worth > 0, shown, 0.0)).mean())
+
+
+def best_cost(delta: float, reward_at_once: float) -> float:
+    """Where success is 1 - delta."""
+    low, high = 0.0, 1.0
+    for _ in range(50):
+        middle = (low + high) / 2
+        low, high = (middle, high) if success_at(middle, reward_at_once) > 1 - delta else (low, middle)
+    return low
+
+
+@pytest.mark.parametrize("start", [0.01, 0.9])
+def test_the_dual_cost_converges_where_the_best_response_is_exact(start: float) -> None:
+    best = best_cost(0.3, RIGHT_AT_ONCE)
+    assert 0.2 < best < 0.5  # neither end of the range
+    cost = start
+    for _ in range(400):
+        cost = dual_cost(cost, success_at(cost, RIGHT_AT_ONCE), 0.3, rate=0.05)
+    assert cost == pytest.approx(best, abs=0.01)
+    # Negative control: the other sign leads away from it.
+    for _ in range(400):
+        cost = min(1.0, max(0.0, cost + 0.05 * (0.7 - success_at(cost * 1.05, RIGHT_AT_ONCE))))
+    assert abs(cost - best) > 0.1
+
+
+@pytest.mark.slow
+def test_the_dual_cost_converges_in_training() -> None:
+    network = NetworkConfig(
+        memory=RecurrentConfig(hidden=24), critic=CriticConfig(hidden=32, cost_input="none"), shared_memory=False
+    )
+    settings = {"epsilon": (0.2, 0.2), "batch": 96, "horizon": SHOWN_BY, "minimum_time": 0, "learning_rate": 5e-3}
+    settings |= {"dual_delta": 0.3, "dual_rate": 0.02, "dual_softness": 0.02, "polyak": 0.05, "replay_rollouts": 8}
+    config = PaperConfig.model_validate({"network": network, "warmup": 0.2, "actor": "uniform"} | settings)
+    trainer = PaperTrainer(Reveals(), config, Budget(updates=1200))
+    costs = []
+    while trainer.progress < 1:
+        trainer.iterate()
+        costs.append(trainer.at.cost)
+    # A sample of the posterior, and not its mean, has to be within epsilon: a little less often.
+    best = best_cost(0.3, reward_at_once=0.17)
+    late = sum(costs[-75:]) / 75
+    assert late == pytest.approx(best, rel=0.15)
+    assert abs(costs[0] - best) > 0.5 * best  # it was far off
+
+
 # The cost is saved with the model: it is the one that its critic knows.
 
 TINY: dict[str, Any] = {"network": SMALL.model_dump(), "batch": 16, "horizon": 4, "warmup": 0.0, "dual_rate": 0.02}
+TINY |= {"dual_waits": False}
 
 
 def trained(**settings: Any) -> tuple[Model, float]:
@@ -355,6 +474,8 @@ def golden_trainer(case: str) -> PaperTrainer:
         "polyak": 0.01,
         "bootstrap_clip": (0.05, 0.95),
         "warmup": 0.0,
+        "dual_waits": False,
+        "dual_floor": 0.0,
     }
     return PaperTrainer(
         BinarySearch(dim=2), PaperConfig.model_validate(config | CHANGES[case]), Budget(updates=16), seed=0

@@ -89,6 +89,8 @@ class Progress:
     horizon: int = 0
     cost: float = 0.0
     success_before: float = -1.0
+    dual_started: bool = False
+    """Whether success at the horizon was once above 1 - delta, which the dual update of a cost may wait for."""
 
 
 def build_network(problem: Problem, config: NetworkTraining, rng: Generator) -> Network:

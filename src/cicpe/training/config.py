@@ -212,12 +212,14 @@ class TrainingConfig(NetworkTraining):
 PAPER_NETWORK = NetworkConfig(
     memory=RecurrentConfig(kind="lstm", hidden=128, readout="pooling"),
     posterior=GaussianConfig(hidden=128),
-    critic=CriticConfig(hidden=128, twin=True),
+    critic=CriticConfig(hidden=128, twin=True, cost_input="none"),
     shared_memory=False,
 )
 """An LSTM with query-conditioned pooling for inference and another for the critic, which has twins."""
 SMALLEST_COST = 1e-6
-"""What a critic takes for a cost of 0: it sees the logarithm."""
+"""What a cost of 0 is deployed as: thresholds, and critics that see the logarithm, need one above it."""
+QUERIES_FOR_SUCCESS = 10
+"""How many horizons of queries are worth one success at the smallest cost, where no smallest cost is given."""
 
 
 @final
@@ -259,6 +261,9 @@ class PaperConfig(NetworkTraining):
     """Largest smoothing noise on the queries of td3's target actor, in its standard deviations."""
     warmup: float = Field(default=0.1, ge=0, le=1)
     """Share of training during which episodes never stop and the cost does not move."""
+    dual_waits: bool = True
+    """Whether the warm-up lasts until success at the horizon exceeds 1 - delta, however long that takes: before, every
+    update would only lower the cost. (The published text does not say; False ends it after its share.)"""
 
     dual_delta: float = Field(default=0.1, gt=0, lt=1)
     """delta of the dual update of the cost: it aims at success 1 - delta."""
@@ -266,10 +271,17 @@ class PaperConfig(NetworkTraining):
     """eta_c: step of the dual update."""
     dual_start: float = Field(default=0.01, ge=0, le=1)
     """The first cost."""
+    dual_floor: float | None = Field(default=None, ge=0, le=1)
+    """The smallest cost; 1 / (10 horizon) where not given, and 0 as published. At 0 nothing is ever worth stopping for."""
     dual_softness: float = Field(default=0.1, gt=0)
     """kappa: width of the smooth success proxy, relative to epsilon."""
     trained_cost: float | None = Field(default=None, gt=0, le=1)
     """The cost that training ended with, which is the one that the critic knows; None before the end of a run."""
+
+    @property
+    def smallest_cost(self) -> float:
+        """The cost below which the dual update does not go."""
+        return 1 / (QUERIES_FOR_SUCCESS * self.horizon) if self.dual_floor is None else self.dual_floor
 
     @property
     def costs(self) -> tuple[float, float] | None:

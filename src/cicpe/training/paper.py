@@ -4,8 +4,10 @@ Each iteration
 
 1. plays a batch of fresh tasks with the actor rule; after the warm-up and a minimum time an episode
    stops once Q(h, stop) >= Q(h, a) for the query a that it would make (``BellmanTest``);
-2. stores the trajectories in the replay, and moves the cost c towards success 1 - delta
-   (``dual_cost``);
+2. stores the trajectories in the replay, and after the warm-up moves the cost c towards success 1 - delta
+   (``dual_cost``). Two additions of ours keep it from falling to 0 before anything is learnt, and can be turned
+   off: the warm-up lasts until success at the horizon exceeds 1 - delta (``dual_waits``), and c has a floor
+   (``dual_floor``);
 3. makes a few updates, each at one sampled prefix per trajectory and the prefix after it
    (``_sampled_prefixes``): the robust likelihood of the target, the squared error of the stop head
    from the sampled reward (``_sampled_reward``), and that of the continuation head from one-step
@@ -64,7 +66,7 @@ class PaperTrainer(BaseTrainer[PaperConfig]):
 
     @property
     def _cost(self) -> float:
-        """The cost as the critic sees it: it takes the logarithm."""
+        """The cost as it is deployed."""
         return max(self.at.cost, SMALLEST_COST)
 
     # --- rollouts ---------------------------------------------------------------------------------
@@ -75,27 +77,32 @@ class PaperTrainer(BaseTrainer[PaperConfig]):
         seed, tasks, behaviour = self._fresh_tasks(config.batch, progress)
         goal = self._draw_goal(config.batch)
         warm = progress >= config.warmup
-        test = BellmanTest(self.network, goal, config.minimum_time) if warm else None
+        stops = warm and (self.at.dual_started or not config.dual_waits)
+        test = BellmanTest(self.network, goal, config.minimum_time) if stops else None
         trajectories = collect(self.network, self.actor, tasks, self.at.horizon, behaviour, self.rng, test)
         self.replay.add(seed, trajectories)
         if warm:
-            self._move_cost(trajectories, goal)
+            success = self._final_success(trajectories, goal)
+            if stops:
+                self.at.cost = dual_cost(
+                    self.at.cost, success, config.dual_delta, config.dual_rate, config.smallest_cost
+                )
+            self.at.dual_started = stops or success > 1 - config.dual_delta
         return trajectories
 
     def _draw_goal(self, n: int) -> Goal:
         """Epsilon, log-uniform in its range, and the present cost, for each of ``n`` episodes."""
         return Goal(log_uniform(*self.config.epsilon, n, self.rng), torch.full((n,), self._cost))
 
-    def _move_cost(self, trajectories: Trajectories, goal: Goal) -> None:
-        """Moves the cost by the success of the recommendations with which a rollout ended."""
+    def _final_success(self, trajectories: Trajectories, goal: Goal) -> float:
+        """The smooth success of the recommendations with which a rollout ended."""
         tasks, longest = trajectories.tasks, max(1, int(trajectories.length.max()))
         with torch.no_grad():
             state = self.network.unroll(
                 tasks.context, trajectories.query[:, :longest], trajectories.observation[:, :longest]
             )
             answers = self.network.believe(state.at_prefixes(trajectories.length[:, None])).posterior.recommendation
-            success = smooth_success(tasks.loss(answers[:, 0]), goal.epsilon, self.config.dual_softness)
-        self.at.cost = dual_cost(self.at.cost, float(success), self.config.dual_delta, self.config.dual_rate)
+            return float(smooth_success(tasks.loss(answers[:, 0]), goal.epsilon, self.config.dual_softness))
 
     # --- updates ----------------------------------------------------------------------------------
 
@@ -285,6 +292,19 @@ def smooth_success(loss: Float[Tensor, " batch"], epsilon: Float[Tensor, " batch
     return torch.sigmoid((epsilon - loss) / (softness * epsilon)).mean()
 
 
-def dual_cost(cost: float, success: float, delta: float, rate: float) -> float:
-    """The cost update: c <- Proj_[0,1] (c - eta ((1 - delta) - p)), cheaper while success is short of 1 - delta."""
-    return min(1.0, max(0.0, cost - rate * ((1 - delta) - success)))
+def dual_cost(cost: float, success: float, delta: float, rate: float, floor: float = 0.0) -> float:
+    """The cost update: cheaper while success is short of 1 - delta.
+
+    c <- Proj_[floor,1] (c - eta ((1 - delta) - p)), where the paper's floor is 0.
+
+    Args:
+        cost: c, the present cost of a query.
+        success: p, the success of completed rollouts.
+        delta: How often an answer may be wrong.
+        rate: eta.
+        floor: The smallest cost.
+
+    Returns:
+        The next cost.
+    """
+    return min(1.0, max(floor, cost - rate * ((1 - delta) - success)))

@@ -1,14 +1,15 @@
 """The critic: the probability of success if we stop, and the value of going on.
 
 Both heads see the history, the time and epsilon, and the second the cost, so that one model serves a
-range of them.
+range of them. A critic that is trained at one cost, which moves (the paper's), sees none.
 Twins are two independent heads; the conservative value is their minimum.
 """
 
-from typing import NamedTuple, final
+from typing import Any, Literal, NamedTuple, final
 
 import torch
 from jaxtyping import Float
+from pydantic import SerializerFunctionWrapHandler, model_serializer
 from torch import Tensor, nn
 
 from cicpe.beliefs.network.layers import mlp, time_features
@@ -24,6 +25,15 @@ class CriticConfig(Config):
     """Hidden units in each head."""
     twin: bool = True
     """Two heads, scalarised by their minimum where a conservative value is wanted."""
+    cost_input: Literal["log", "value", "none"] = "log"
+    """How the continuation head sees the cost of a query: its logarithm, where it is drawn from a range; itself; or not
+    at all, where there is only one (the paper's)."""
+
+    @model_serializer(mode="wrap")
+    def _without_what_is_usual(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """A model of a version that knew the logarithm alone is written as it was read: its hash stays."""
+        data: dict[str, Any] = write(self)
+        return data if self.cost_input != "log" else {name: data[name] for name in data if name != "cost_input"}
 
     def build(self, memory: Memory, answer_dim: int) -> "Critic":
         """The critic that this describes."""
@@ -48,12 +58,13 @@ class Critic(nn.Module):
     def __init__(self, config: CriticConfig, width: int, width_at: int) -> None:
         super().__init__()
         heads = 2 if config.twin else 1
-        extra = self.GOAL_FEATURES
+        extra, for_cost = self.GOAL_FEATURES, 0 if config.cost_input == "none" else 1
+        self.cost_input = config.cost_input
         self.stop = nn.ModuleList(
             mlp([width + extra, config.hidden, config.hidden, 1], last_gain=0.1) for _ in range(heads)
         )
         self.go = nn.ModuleList(
-            mlp([width_at + extra + 1, config.hidden, config.hidden, 1], last_gain=0.1) for _ in range(heads)
+            mlp([width_at + extra + for_cost, config.hidden, config.hidden, 1], last_gain=0.1) for _ in range(heads)
         )
 
     @staticmethod
@@ -76,6 +87,9 @@ class Critic(nn.Module):
         self, at_BPF: Tensor, features_BPG: Tensor, cost_B: Float[Tensor, " batch"]
     ) -> Float[Tensor, "batch prefix twin"]:
         """Value of paying for the candidate query and acting well afterwards."""
-        log_cost = (cost_B.log() / 3)[:, None, None].expand(*at_BPF.shape[:2], 1)
-        inputs = torch.cat([at_BPF, features_BPG, log_cost], dim=-1)
+        parts = [at_BPF, features_BPG]
+        if self.cost_input != "none":
+            seen_B = cost_B.log() / 3 if self.cost_input == "log" else cost_B
+            parts.append(seen_B[:, None, None].expand(*at_BPF.shape[:2], 1))
+        inputs = torch.cat(parts, dim=-1)
         return torch.cat([head(inputs) for head in self.go], dim=-1)
