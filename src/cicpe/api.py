@@ -476,7 +476,7 @@ def evaluate(
         model: What to measure.
         epsilon: How far off an answer may be.
         delta: How often it may be farther off.
-        stop: The stop rule.
+        stop: The stop rule; ``own`` is that of a model of the recipe ``paper`` as it was trained, uncalibrated.
         episodes: How many tasks.
         seed: Seeds them.
         problem: Another family, in place of the model's own.

@@ -2,6 +2,7 @@
 
 import inspect
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +13,11 @@ from scipy.stats import chi2
 from torch import Tensor
 
 import cicpe
-from cicpe.beliefs.network.critic import CriticConfig
+from cicpe.beliefs.network.belief import NetworkBelief
+from cicpe.beliefs.network.critic import CriticConfig, Goal
 from cicpe.beliefs.network.memories.recurrent import RecurrentConfig
 from cicpe.beliefs.network.network import Network, NetworkConfig
+from cicpe.errors import InvalidInput
 from cicpe.model.model import Model
 from cicpe.problems import Problem, TaskBatch
 from cicpe.problems.binary_search import BinarySearch
@@ -22,7 +25,14 @@ from cicpe.spaces import Box
 from cicpe.training.base import AnyTrainer
 from cicpe.training.config import PaperConfig, PrefixMixture
 from cicpe.training.losses import prefix_weights
-from cicpe.training.paper import PaperTrainer, dual_cost, one_step_targets, smooth_success, squared_stop_loss
+from cicpe.training.paper import (
+    BellmanTest,
+    PaperTrainer,
+    dual_cost,
+    one_step_targets,
+    smooth_success,
+    squared_stop_loss,
+)
 from cicpe.training.rollout import Trajectories
 from cicpe.training.schedule import Budget
 from small_runs import Seen, curve, make_rng, train_until_losses_fall
@@ -277,9 +287,8 @@ class Reveals(Problem):
 
     def sample(self, n: int, rng: torch.Generator) -> Tensor:
         low, high = CHANCES
-        return torch.cat(
-            [2 * torch.rand(n, 1, generator=rng) - 1, low + (high - low) * torch.rand(n, 1, generator=rng)], 1
-        )
+        drawn = torch.rand(n, 2, generator=rng)
+        return torch.stack([2 * drawn[:, 0] - 1, low + (high - low) * drawn[:, 1]], dim=1)
 
     def context(self, task: Tensor) -> Tensor:
         return task[:, 1:]
@@ -388,11 +397,65 @@ def test_the_cost_is_saved_and_a_recalibration_judges_the_bellman_rule_at_it(
     assert asked == [(cost, cost)]
 
 
+def network_of(model: Model) -> Network:
+    assert isinstance(model.belief, NetworkBelief)
+    return model.belief.network
+
+
 def training_of(model: Model, problem: Problem) -> Any:
     """The description, with a problem of the tests by the name under which it can be made again."""
     return model.description.model_copy(
         update={"problem": f"{inspect.getfile(type(problem))}:{type(problem).__name__}"}
     )
+
+
+# Its own stop rule: the Bellman comparison at the trained cost, without a calibration.
+
+
+@pytest.fixture(scope="module")
+def stopping_model() -> Model:
+    return trained(dual_start=0.3)[0]
+
+
+def test_the_own_rule_is_the_test_of_training(stopping_model: Model) -> None:
+    model, training = stopping_model, stopping_model.description.training
+    assert isinstance(training, PaperConfig)
+    assert training.trained_cost is not None
+    agent, network = model.agent(1.2, 0.1, stop="own"), network_of(model)
+    tasks, rng = TaskBatch.draw(Seen(), 200, make_rng()), make_rng(1)
+    goal = Goal(torch.full((200,), 1.2), torch.full((200,), training.trained_cost))
+    test = BellmanTest(network, goal, training.minimum_time)
+    state, stopped = agent.begin(tasks.context), []
+    for time in range(4):
+        proposal = agent.propose(state, rng)
+        query = proposal.query[:, 0]
+        assert torch.equal(proposal.stop, test(time, network.believe(state.belief), query))
+        stopped.append(float(proposal.stop.float().mean()))
+        state = agent.update(state, query, tasks.observe(query, rng))
+    assert max(stopped[: training.minimum_time]) == 0
+
+
+def test_the_own_rule_needs_no_calibration(stopping_model: Model) -> None:
+    asked: dict[str, Any] = {"epsilon": 1.2, "delta": 0.1, "episodes": 500}
+    own = cicpe.evaluate(stopping_model, stop="own", **asked)
+    empty = stopping_model.calibration.model_copy(update={"rules": {}})
+    without = cicpe.evaluate(replace(stopping_model, calibration=empty), stop="own", **asked)
+    assert torch.equal(own.outcomes.queries, without.outcomes.queries)
+    assert own.accuracy == without.accuracy
+    certificate = cicpe.certify(stopping_model, stop="own", epsilon=1.2, delta=0.4, episodes=300)
+    assert (certificate.stop, certificate.delta) == ("own", 0.4)
+    session = stopping_model.session(1.2, 0.1, stop="own")
+    session.tell(session.ask())
+    assert session.expected_remaining_queries is None or session.stopped
+
+
+def test_a_model_without_a_rule_of_its_own_says_so(stopping_model: Model) -> None:
+    with pytest.raises(InvalidInput, match=r"stop must be .*recipe paper.*got 'own'"):
+        cicpe.load("binary-search-6d").agent(0.2, 0.1, stop="own")
+    with pytest.raises(InvalidInput, match=r"delta must be at least 0\.1, for which .*got 0\.05"):
+        stopping_model.agent(1.2, 0.05, stop="own")
+    with pytest.raises(InvalidInput, match="epsilon"):
+        stopping_model.agent(5.0, 0.1, stop="own")
 
 
 # Learning, and the golden curve.

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal, final
 import torch
 from pydantic import Field, model_validator
 
-from cicpe.beliefs.base import BeliefConfig, CalibrationPlan, FitRequest, FittedBelief, TaskShape
+from cicpe.beliefs.base import BeliefConfig, CalibrationPlan, FitRequest, FittedBelief, OwnStop, TaskShape
 from cicpe.beliefs.network.belief import NetworkBelief
 from cicpe.beliefs.network.critic import CriticConfig
 from cicpe.beliefs.network.memories.base import Dims
@@ -272,7 +272,7 @@ class PaperConfig(NetworkTraining):
     dual_start: float = Field(default=0.01, ge=0, le=1)
     """The first cost."""
     dual_floor: float | None = Field(default=None, ge=0, le=1)
-    """The smallest cost; 1 / (10 horizon) where not given, and 0 as published. At 0 nothing is ever worth stopping for."""
+    """The smallest cost; 1 / (10 horizon) where not given, and 0 as published. At 0 it never pays to stop."""
     dual_softness: float = Field(default=0.1, gt=0)
     """kappa: width of the smooth success proxy, relative to epsilon."""
     trained_cost: float | None = Field(default=None, gt=0, le=1)
@@ -282,6 +282,10 @@ class PaperConfig(NetworkTraining):
     def smallest_cost(self) -> float:
         """The cost below which the dual update does not go."""
         return 1 / (QUERIES_FOR_SUCCESS * self.horizon) if self.dual_floor is None else self.dual_floor
+
+    @property
+    def own_stop(self) -> OwnStop | None:
+        return None if self.trained_cost is None else OwnStop(self.trained_cost, self.dual_delta)
 
     @property
     def costs(self) -> tuple[float, float] | None:
