@@ -70,9 +70,11 @@ class Thompson(Actor):
 @final
 @dataclass(frozen=True)
 class TopTwo(Actor):
-    """Top-two posterior sampling: half of the time, a challenger that lies farther from the mean.
+    """Top-two posterior sampling: half of the time, a challenger of a draw that lies too close to the mean.
 
-    The distance is the answer space's own: Euclidean in a box, one minus the cosine on the sphere.
+    The challenger is taken where it lies farther from the mean. The paper does not say what too close is; here, closer
+    than another draw, which needs no scale. The distance is the answer space's own: Euclidean in a box, one minus the
+    cosine on the sphere.
     """
 
     query_space: Space
@@ -80,12 +82,11 @@ class TopTwo(Actor):
     def propose(
         self, output: NetworkOutput, rng: Generator, query_spread: Tensor | float
     ) -> Float[Tensor, "batch query"]:
-        first = output.posterior.sample(rng, query_spread)[:, 0]
-        challenger = output.posterior.sample(rng, query_spread)[:, 0]
+        first, challenger, typical = (output.posterior.sample(rng, query_spread)[:, 0] for _ in range(3))
         mean = output.posterior.recommendation[:, 0]
-        farther = self.query_space.distance(challenger, mean) > self.query_space.distance(first, mean)
-        challenged = torch.rand(len(first), generator=rng) < 0.5
-        return self.query_space.project(torch.where((challenged & farther)[:, None], challenger, first))
+        near, far, usual = (self.query_space.distance(draw, mean) for draw in (first, challenger, typical))
+        challenged = (torch.rand(len(first), generator=rng) < 0.5) & (near < usual)
+        return self.query_space.project(torch.where((challenged & (far > near))[:, None], challenger, first))
 
 
 @final
