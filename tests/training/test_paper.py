@@ -17,6 +17,7 @@ from cicpe.beliefs.network.belief import NetworkBelief
 from cicpe.beliefs.network.critic import CriticConfig, Goal
 from cicpe.beliefs.network.memories.recurrent import RecurrentConfig
 from cicpe.beliefs.network.network import Network, NetworkConfig
+from cicpe.beliefs.network.policy import ActorConfig
 from cicpe.errors import InvalidInput
 from cicpe.model.model import Model
 from cicpe.problems import Problem, TaskBatch
@@ -24,13 +25,12 @@ from cicpe.problems.binary_search import BinarySearch
 from cicpe.spaces import Box
 from cicpe.training.base import AnyTrainer
 from cicpe.training.config import PaperConfig, PrefixMixture
-from cicpe.training.losses import prefix_weights
+from cicpe.training.losses import prefix_weights, smooth_success
 from cicpe.training.paper import (
     BellmanTest,
     PaperTrainer,
     dual_cost,
     one_step_targets,
-    smooth_success,
     squared_stop_loss,
 )
 from cicpe.training.rollout import Trajectories
@@ -78,16 +78,25 @@ def test_sampled_prefixes_follow_the_weights() -> None:
         assert chi_square_p(counts[: end + 1], wrong / wrong.sum()) < ALPHA
 
 
-@pytest.mark.parametrize("seed", [0, 1, 2])
-def test_no_more_is_unrolled_than_the_longest_sampled_prefix(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    config = PaperConfig(network=SMALL, batch=6, horizon=40, warmup=1.0, mixture=PrefixMixture(near_stop=0, terminal=0))
-    trainer = PaperTrainer(BinarySearch(dim=1), config, Budget(updates=100), seed=seed)
+MEMORIES: dict[str, dict[str, Any]] = {
+    "lstm": {"kind": "lstm", "hidden": 16, "readout": "pooling"},
+    "delta": {"kind": "delta", "hidden": 16, "readout": "pooling"},
+    "attention": {"kind": "attention", "layers": 1, "width": 16},
+}
+
+
+@pytest.mark.parametrize("memory", MEMORIES)
+def test_no_more_is_unrolled_than_is_needed(memory: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    uniform = PrefixMixture(near_stop=0, terminal=0)
+    network = NetworkConfig.model_validate({"memory": MEMORIES[memory], "shared_memory": False})
+    config = PaperConfig(network=network, batch=16, horizon=40, warmup=1.0, mixture=uniform)
+    trainer = PaperTrainer(BinarySearch(dim=1), config, Budget(updates=100), seed=0)
     batch = trainer._rollout(0.0)
     steps: list[int] = []
     unroll = Network.unroll
 
     def counted(network: Network, context: Tensor, query: Tensor, observation: Tensor) -> Any:
-        steps.append(query.shape[1])
+        steps.append(query.shape[0] * query.shape[1])
         return unroll(network, context, query, observation)
 
     monkeypatch.setattr(Network, "unroll", counted)
@@ -95,15 +104,16 @@ def test_no_more_is_unrolled_than_the_longest_sampled_prefix(seed: int, monkeypa
     terms = trainer._losses(batch)
     trainer.rng.set_state(drawn)
     trainer._draw_goal(len(batch.tasks))
-    longest = int(trainer._sampled_prefixes(batch).max())
-    assert steps == [longest, longest]  # online and target
-    assert longest < 40
+    longest = trainer._sampled_prefixes(batch).amax(dim=1)
+    needed = sum(4 * int(group.max()) for group in longest.sort().values.chunk(4))
+    assert sum(steps) == 2 * needed  # online and target
+    assert needed < 0.8 * 16 * int(longest.max())
     # Unrolling everything gives the same losses.
-    monkeypatch.setattr(trainer, "_read", lambda network, batch, chosen: read_whole(network, batch, chosen))
+    monkeypatch.setattr("cicpe.training.paper.read_prefixes", read_whole)
     trainer.rng.set_state(drawn)
     whole = trainer._losses(batch)
     for part, expected in zip(terms[:3], whole[:3], strict=True):
-        torch.testing.assert_close(part, expected, rtol=1e-5, atol=1e-6)
+        torch.testing.assert_close(part, expected, rtol=1e-4, atol=1e-5)
 
 
 def read_whole(network: Network, batch: Trajectories, chosen: Tensor) -> Any:
@@ -192,17 +202,17 @@ def test_the_squared_stop_loss_is_least_at_the_success_probability() -> None:
 def test_smooth_success_is_the_formula() -> None:
     loss, epsilon = torch.tensor([0.0, 0.1, 0.35]), torch.tensor([0.1, 0.1, 0.2])
     expected = sum(1 / (1 + math.exp(-(e - d) / (0.1 * e))) for d, e in [(0.0, 0.1), (0.1, 0.1), (0.35, 0.2)]) / 3
-    assert float(smooth_success(loss, epsilon, 0.1)) == pytest.approx(expected, rel=1e-5)
+    assert float(smooth_success(loss, epsilon, 0.1).mean()) == pytest.approx(expected, rel=1e-5)
 
 
 def test_smooth_success_in_its_limits() -> None:
     epsilon = torch.full((4,), 0.2)
     loss = torch.tensor([0.0, 0.19, 0.21, 5.0])
-    assert float(smooth_success(loss, epsilon, 1e-4)) == pytest.approx(0.5)  # the share of successes
-    assert float(smooth_success(epsilon, epsilon, 0.1)) == pytest.approx(0.5)  # exactly on the edge
-    assert float(smooth_success(loss, epsilon, 1e9)) == pytest.approx(0.5)  # infinitely soft
-    assert float(smooth_success(torch.full((4,), 1e6), epsilon, 0.1)) == 0.0
-    assert float(smooth_success(torch.zeros(4), epsilon, 0.05)) == pytest.approx(1.0, abs=1e-8)
+    assert float(smooth_success(loss, epsilon, 1e-4).mean()) == pytest.approx(0.5)  # the share of successes
+    assert float(smooth_success(epsilon, epsilon, 0.1).mean()) == pytest.approx(0.5)  # exactly on the edge
+    assert float(smooth_success(loss, epsilon, 1e9).mean()) == pytest.approx(0.5)  # infinitely soft
+    assert float(smooth_success(torch.full((4,), 1e6), epsilon, 0.1).mean()) == 0.0
+    assert float(smooth_success(torch.zeros(4), epsilon, 0.05).mean()) == pytest.approx(1.0, abs=1e-8)
 
 
 def test_the_cost_falls_while_success_is_short_and_rises_beyond() -> None:
@@ -511,7 +521,12 @@ GOLDEN: dict[str, list[tuple[float, ...]]] = {
 }
 CHANGES: dict[str, dict[str, Any]] = {
     "ts": {},
-    "td3": {"actor": "td3", "actor_start": 0.0},
+    "td3": {
+        "actor": "td3",
+        "actor_start": 0.0,
+        "saturation_price": 0.01,
+        "network": NetworkConfig(memory=RecurrentConfig(hidden=8), actor=ActorConfig()).model_dump(),
+    },
     "lstm": {"network": SMALL.model_dump() | {"memory": {"kind": "lstm", "hidden": 8, "readout": "pooling"}}},
 }
 

@@ -13,9 +13,11 @@ Each iteration
    from the sampled reward (``_sampled_reward``), and that of the continuation head from one-step
    targets of the target network (``one_step_targets``), with the minimum of twins, smoothed target
    queries and clipped bootstraps;
-4. on a delayed schedule moves a learned actor (td3), and after every update the target network.
+4. on a delayed schedule moves a learned actor (td3: deterministic where X != A, Gaussian and drawn to the posterior
+   where X = A), and after every update the target network, which holds a target actor too.
 
-What is deployed is the network itself, at the cost that the run ended with (``trained_cost``). Our own
+Inference, critic and actor have an encoder each. What is deployed is the network itself, at the cost that the run ended
+with (``trained_cost``), by its own test (``stop="own"``). Our own
 algorithm is in ``cicpe.training.loop``; the losses of inference and actor are shared.
 """
 
@@ -36,6 +38,7 @@ from cicpe.training.actor import actor_loss
 from cicpe.training.base import BaseTrainer, LossTerms
 from cicpe.training.config import SMALLEST_COST, PaperConfig
 from cicpe.training.optimisation import follow
+from cicpe.training.reading import read_prefixes
 from cicpe.training.rollout import Trajectories, collect
 
 
@@ -96,13 +99,10 @@ class PaperTrainer(BaseTrainer[PaperConfig]):
 
     def _final_success(self, trajectories: Trajectories, goal: Goal) -> float:
         """The smooth success of the recommendations with which a rollout ended."""
-        tasks, longest = trajectories.tasks, max(1, int(trajectories.length.max()))
         with torch.no_grad():
-            state = self.network.unroll(
-                tasks.context, trajectories.query[:, :longest], trajectories.observation[:, :longest]
-            )
-            answers = self.network.believe(state.at_prefixes(trajectories.length[:, None])).posterior.recommendation
-            return float(smooth_success(tasks.loss(answers[:, 0]), goal.epsilon, self.config.dual_softness))
+            answers = read_prefixes(self.network, trajectories, trajectories.length[:, None]).posterior.recommendation
+            loss = trajectories.tasks.loss(answers[:, 0])
+            return float(losses.smooth_success(loss, goal.epsilon, self.config.dual_softness).mean())
 
     # --- updates ----------------------------------------------------------------------------------
 
@@ -115,13 +115,13 @@ class PaperTrainer(BaseTrainer[PaperConfig]):
         config, network, tasks = self.config, self.network, batch.tasks
         goal = self._draw_goal(len(tasks))
         chosen = self._sampled_prefixes(batch)
-        output = self._read(network, batch, chosen)
+        output = read_prefixes(network, batch, chosen)
         features = network.goal_features(output.state, output, goal.epsilon)
         # Everything is fitted at h alone; h' is there for the targets.
         weights = torch.tensor([1.0, 0.0]).expand(len(tasks), -1)
         inference = self._inference_loss(output.posterior, tasks.target, weights)
         with torch.no_grad():
-            target_output = self._read(self.target, batch, chosen)
+            target_output = read_prefixes(self.target, batch, chosen)
             reward = self._sampled_reward(tasks, target_output, goal)
         stop = squared_stop_loss(network.stop_logits(output, features), reward, weights)
 
@@ -137,7 +137,8 @@ class PaperTrainer(BaseTrainer[PaperConfig]):
         actor = None
         if self._actor_is_due():
             acting = weights[:, :-1] * going_on
-            actor = actor_loss(network, output, features, goal, acting, config.actor_kl, self.rng)
+            price = config.saturation_price
+            actor = actor_loss(network, output, features, goal, acting, config.actor_kl, self.rng, price)
         return LossTerms(inference, stop, continuation, actor)
 
     def _sampled_prefixes(self, batch: Trajectories) -> Int[Tensor, "batch 2"]:
@@ -146,12 +147,6 @@ class PaperTrainer(BaseTrainer[PaperConfig]):
         weights = losses.prefix_weights(batch.length, stop_time, batch.query.shape[1] + 1, self.config.mixture)
         first = torch.multinomial(weights, 1, generator=self.rng)
         return torch.cat([first, torch.minimum(first + 1, batch.length[:, None])], dim=1)
-
-    def _read(self, network: Network, batch: Trajectories, chosen: Int[Tensor, "batch 2"]) -> NetworkOutput:
-        """What a network makes of the chosen prefixes. It is unrolled no further than the longest of them."""
-        longest = max(1, int(chosen.max()))
-        state = network.unroll(batch.tasks.context, batch.query[:, :longest], batch.observation[:, :longest])
-        return network.believe(state.at_prefixes(chosen))
 
     def _sampled_reward(self, tasks: TaskBatch, output: NetworkOutput, goal: Goal) -> Float[Tensor, "batch 2"]:
         """The share of m posterior samples that are within epsilon (the paper's sampled reward).
@@ -276,20 +271,6 @@ def _clipped(values: Tensor, quantiles: tuple[float, float] | None) -> Tensor:
         return values
     low, high = torch.quantile(values.flatten()[:100_000], torch.tensor(quantiles))
     return values.clamp(low, high)
-
-
-def smooth_success(loss: Float[Tensor, " batch"], epsilon: Float[Tensor, " batch"], softness: float) -> Tensor:
-    """The smooth success of completed rollouts: p = mean of sigmoid((epsilon - D) / (kappa epsilon)).
-
-    Args:
-        loss: D, the loss of each final recommendation.
-        epsilon: The epsilon that each episode was asked for.
-        softness: kappa.
-
-    Returns:
-        p, a number from 0 to 1.
-    """
-    return torch.sigmoid((epsilon - loss) / (softness * epsilon)).mean()
 
 
 def dual_cost(cost: float, success: float, delta: float, rate: float, floor: float = 0.0) -> float:
