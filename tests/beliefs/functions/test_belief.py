@@ -87,7 +87,7 @@ def test_drawn_functions_have_the_moments_of_the_posterior(kind: int) -> None:
     error = np.sqrt((np.outer(std**2, std**2) + cover**2) / draws)
     assert (np.abs(np.cov(value.T) - cover) < 6 * error + 1e-4).all()
     torch.testing.assert_close(found.height_BN, found.value_BNG.amax(dim=-1))
-    torch.testing.assert_close(found.value_BNG.gather(2, found.peak_BN[..., None])[..., 0], found.height_BN)
+    torch.testing.assert_close(found.value_BNG.gather(2, found.point_BN[..., None])[..., 0], found.height_BN)
 
 
 def test_kinds_are_mixed_by_their_evidence() -> None:
@@ -246,7 +246,7 @@ def test_where_all_agree_on_one_peak_that_is_the_answer(epsilon: float) -> None:
     belief = believer(only(Truth(RBF, (0.5,), noise=FLOOR)), horizon=30, functions=64, groups=1)
     place = np.linspace(-1, 1, 25)[:, None]
     state = told(belief, place, np.exp(-8 * (place[:, 0] - 0.3) ** 2))
-    peaks = belief.places_GQ[belief.draw(state).peak_BN[0], 0]
+    peaks = belief.places_GQ[belief.draw(state).point_BN[0], 0]
     assert float(peaks.max() - peaks.min()) < 0.04
     assessment = belief.assess(state, (epsilon,), rng())
     assert float(assessment.recommendation[0, 0, 0]) == pytest.approx(0.3, abs=0.03)
