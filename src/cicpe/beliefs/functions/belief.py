@@ -1,9 +1,9 @@
 """A belief over functions, without training: where is the peak, how high is it, or where does it cross a level?
 
 For problems with one number per observation, few query dimensions, and a target that is the place of the largest value,
-that value, or the one place on a line where the function crosses a level. The belief is a mixture of Gaussian processes that the family's tasks look like (``gp.mixture``).
-The functions that the history allows are drawn on a lattice, by Matheron's rule: a draw from the prior, moved by what
-it gets wrong,
+that value, or the one place on a line where the function crosses a level. The belief is a mixture of Gaussian processes
+that the family's tasks look like (``gp.mixture``). The functions that the history allows are drawn on a lattice, by
+Matheron's rule: a draw from the prior, moved by what it gets wrong,
 
     f + k(lattice, X) (K + noise^2)^-1 (y - f(X) - noise),
 
