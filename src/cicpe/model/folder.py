@@ -245,7 +245,7 @@ def _belief(path: Path, description: Description, weights: bytes, make_problem: 
     _fill(module, path / WEIGHTS, weights)
     module.eval().requires_grad_(False)
     saved_with = _metadata(weights).get("belief")
-    if saved_with is not None and saved_with != description.identity:
+    if saved_with is not None and not description.has_identity(saved_with):
         raise ModelError(f"{path / WEIGHTS} was saved with another belief or problem than config.json describes")
     return belief
 
