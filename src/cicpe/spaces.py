@@ -180,7 +180,7 @@ class _Bounded(Space):
             return f"a number {ranges[0]}"
         if len(set(ranges)) == 1:
             return f"{len(ranges)} numbers, each {ranges[0]}"
-        return f"{len(ranges)} numbers: {', '.join(f'x{i} {one}' for i, one in enumerate(ranges, start=1))}"
+        return f"{len(ranges)} numbers: {', '.join(f'x{i} {limits}' for i, limits in enumerate(ranges, start=1))}"
 
 
 @final

@@ -252,7 +252,7 @@ def draw_move(model: SMCTarget, n: int, global_share: float, rng: Generator) -> 
     p = len(model.half_P)
     kind = torch.rand(n, generator=rng)
     length = torch.exp(math.log(0.1) * torch.rand(n, generator=rng)) * 1.5
-    one, two = (torch.randperm(n, generator=rng) for _ in range(2))
+    start, end = (torch.randperm(n, generator=rng) for _ in range(2))
     # Half of the moves change every coordinate, half a random part of them.
     share = torch.where(torch.rand(n, generator=rng) < 0.5, 1.0, torch.rand(n, generator=rng).clamp_min(1 / p))
     moved_PN = (share > torch.rand((n, p), generator=rng).T).float()
@@ -263,8 +263,8 @@ def draw_move(model: SMCTarget, n: int, global_share: float, rng: Generator) -> 
     is_jump = is_along & (torch.rand(n, generator=rng) < 0.15)
     fresh = kind > 1 - global_share
     return MoveDraws(
-        one=one,
-        two=two,
+        one=start,
+        two=end,
         along=torch.where(is_along & ~is_jump, scale / math.sqrt(2), 0.0),
         jump=is_jump.float(),
         walk=torch.where(is_along, 0.01 * scale, scale),

@@ -58,12 +58,12 @@ class ModelParts(NamedTuple):
 
     def files(self) -> dict[str, bytes]:
         """The files beside ``config.json``, as they are saved."""
-        found = {WEIGHTS: weights_of(self.belief, self.description)}
-        found[CALIBRATION] = (self.calibration.model_dump_json() + "\n").encode()
+        files = {WEIGHTS: weights_of(self.belief, self.description)}
+        files[CALIBRATION] = (self.calibration.model_dump_json() + "\n").encode()
         if self.alarm is not None:
-            found[ALARM] = (self.alarm.config.model_dump_json() + "\n").encode()
-            found[ALARM_WEIGHTS] = _packed(self.alarm.tables.state_dict())
-        return found
+            files[ALARM] = (self.alarm.config.model_dump_json() + "\n").encode()
+            files[ALARM_WEIGHTS] = _packed(self.alarm.tables.state_dict())
+        return files
 
     def config(self, files: Mapping[str, bytes]) -> dict[str, Any]:
         """The content of ``config.json`` beside those files, but for the hash of that content."""

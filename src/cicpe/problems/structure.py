@@ -138,12 +138,14 @@ def _watched(kind: Number, entry: Tensor, query: Tensor) -> Number:
 
 def declared_kinds(problem: Problem, entries: int) -> tuple[ObservationKind | None, ...]:
     """What a problem itself says of each entry of its observations; None where it says nothing."""
-    said = problem.observation
-    if said is None or isinstance(said, ObservationKind):
-        return (said,) * entries
-    if not all(isinstance(kind, ObservationKind) for kind in said) or len(said) != entries:
-        raise InvalidInput("observation", said, f"one kind such as Number(), or a tuple of {entries}, one per entry")
-    return tuple(said)
+    declared = problem.observation
+    if declared is None or isinstance(declared, ObservationKind):
+        return (declared,) * entries
+    if not all(isinstance(kind, ObservationKind) for kind in declared) or len(declared) != entries:
+        raise InvalidInput(
+            "observation", declared, f"one kind such as Number(), or a tuple of {entries}, one per entry"
+        )
+    return tuple(declared)
 
 
 def _settled(problem: Problem, kind: ObservationKind | None, entry: Tensor) -> ObservationKind:
