@@ -87,7 +87,7 @@ class Tried:
             success = smooth_success(loss, epsilon, SOFTNESS)
         return (success[:, 1] - success[:, 0]).view(n, many)
 
-    def said(self, network: Network, output: NetworkOutput, features: Tensor) -> Float[Tensor, "row candidate"]:
+    def estimates(self, network: Network, output: NetworkOutput, features: Tensor) -> Float[Tensor, "row candidate"]:
         """A(h, a) of each candidate.
 
         Args:
@@ -130,4 +130,4 @@ def gain_loss(
     """
     tried = Tried.draw(batch, goal, candidates, rng)
     gains = tried.gains(network, rng)
-    return (tried.said(network, output, features) - gains).square().mean() / 2
+    return (tried.estimates(network, output, features) - gains).square().mean() / 2
