@@ -45,6 +45,10 @@ def test_an_exact_posterior_passes_and_a_sharpened_confidence_fails() -> None:
     assert found.markov_bound <= found.accuracy
     assert found.second_moment_bound is not None
     assert found.second_moment_bound <= found.sampled_accuracy
+    assert found.rewards is not None
+    assert found.rewards.drawn <= found.rewards.recommended <= found.rewards.ideal
+    assert found.rewards.ideal - found.rewards.recommended <= found.rewards.gap_bound
+    assert abs(found.rewards.drawn - found.sampled_accuracy) < 0.08  # the posterior is right about its own draws
     assert found.by_time[0][0] == 0
     # Negative control: the same decisions, said with four times the log-odds.
     wrong = diagnose(particles(sharpened=4.0), problem, 400, seed=1)

@@ -113,6 +113,18 @@ class Belief(LearnsFromPlates):
         """Whether epsilon is how far the value at the answer may be below the largest, and not a distance."""
         return False
 
+    def random_queries(self, n: int, rng: Generator) -> Float[Tensor, "n query"]:
+        """Queries that do not look at the histories, for episodes that stray from what the belief would ask.
+
+        Args:
+            n: How many.
+            rng: Draws them.
+
+        Returns:
+            Queries all over the space: uniform ones, or some of those that a belief has prepared for.
+        """
+        return self.query_space.sample(n, rng)
+
     def refuse_costs(self, costs: Sequence[Tensor]) -> None:
         """Refuses costs, in beliefs that do not value queries.
 

@@ -105,6 +105,18 @@ def test_the_likelihood_is_learned(dose: cicpe.Model) -> None:
     assert least - 0.005 < loss < least + 0.02
 
 
+def test_random_queries_on_a_line_are_those_of_the_table(dose: cicpe.Model, source: FittedBelief) -> None:
+    """Others take a pass of the network for every pair of the grid: an alarm for a yes/no family took half an hour."""
+    assert isinstance(dose.belief, AnswerBelief)
+    assert isinstance(source.belief, AnswerBelief)
+    unit = dose.belief.query_space.to_unit(dose.belief.random_queries(500, torch.Generator().manual_seed(0)))
+    even = dose.belief._even_AQ
+    assert float((unit - even.T).abs().min(dim=1).values.max()) < 1e-5
+    assert len(unit.unique()) > 0.9 * len(even)  # type: ignore[no-untyped-call]
+    plane = source.belief.random_queries(50, torch.Generator().manual_seed(0))
+    assert torch.equal(plane, source.belief.query_space.sample(50, torch.Generator().manual_seed(0)))
+
+
 def test_what_was_found_is_in_the_configuration(dose: cicpe.Model, source: FittedBelief) -> None:
     line, plane = dose.description.training, source.config
     assert isinstance(line, AnswerBeliefConfig)

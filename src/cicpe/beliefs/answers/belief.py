@@ -107,6 +107,12 @@ class AnswerBelief(Belief):
             parts.append(self.search.observe(some, self._parameters(unit[rows], some.context_BC), encoded[rows]))
         return trees.concatenate(parts)
 
+    def random_queries(self, n: int, rng: Generator) -> Float[Tensor, "n query"]:
+        # On a line, some of those that are compared: others are in no table, and take a network pass each.
+        if self.query_space.dim > 1:
+            return super().random_queries(n, rng)
+        return self.query_space.from_unit(self._even_AQ[torch.randint(len(self._even_AQ), (n,), generator=rng)])
+
     # ------------------------------------------------------------ a table of queries for grids
 
     @cached_property
