@@ -264,7 +264,7 @@ def page(results: dict[str, Any]) -> str:
             "## Any (epsilon, delta)",
             "",
             f"`{part['model']}` at nine pairs of which none was trained or calibrated for specially; noise over its whole "
-            f"range; {part['episodes']} fresh tasks a pair. *Exact*: time-sharing between two thresholds, which aims at "
+            f"range; {part['episodes']} fresh tasks per pair. *Exact*: time-sharing between two thresholds, which aims at "
             "1 - delta itself and keeps no reserve.",
             "",
             "| epsilon | delta | accuracy | at least 1 - delta - 0.01 | queries | exact: accuracy | queries |",

@@ -110,8 +110,8 @@ class Mixed(Agent):
         proposals = self.first.propose(state.first, rng), self.second.propose(state.second, rng)
         first, second = (proposal._replace(verifies=None) for proposal in proposals)
 
-        def chosen(one: Tensor, other: Tensor) -> Tensor:
-            return torch.where(state.takes_first.view(-1, *[1] * (one.ndim - 1)), one, other)
+        def chosen(of_first: Tensor, of_second: Tensor) -> Tensor:
+            return torch.where(state.takes_first.view(-1, *[1] * (of_first.ndim - 1)), of_first, of_second)
 
         return trees.map_leaves(chosen, first, second)
 

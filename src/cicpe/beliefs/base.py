@@ -78,6 +78,12 @@ class Assessment(NamedTuple):
         return StopView(self.time, minimum_time, self.confidence[epsilon], self.std, self.stop_value[epsilon], going)
 
 
+def without_caches(owner: object) -> dict[str, Any]:
+    """The attributes of an object without those that are cached properties, which are made anew where they are used."""
+    kept = {name for name in vars(owner) if not isinstance(getattr(type(owner), name, None), cached_property)}
+    return {name: vars(owner)[name] for name in kept}
+
+
 class Belief(LearnsFromPlates):
     """The part of an agent that does not depend on epsilon and delta."""
 
@@ -89,9 +95,8 @@ class Belief(LearnsFromPlates):
     """Whether the target is the largest value of what is observed, or its place."""
 
     def __getstate__(self) -> dict[str, Any]:
-        """What is pickled: not what is cached, which is made anew and may hold functions that cannot be pickled."""
-        kept = {name for name in vars(self) if not isinstance(getattr(type(self), name, None), cached_property)}
-        return {name: vars(self)[name] for name in kept}
+        """What is pickled: not what is cached, which may hold functions that cannot be pickled."""
+        return without_caches(self)
 
     @property
     @abstractmethod
