@@ -103,8 +103,12 @@ class Network(nn.Module):
         return [*self.critic.parameters(), *memory]
 
     def actor_parameters(self) -> list[nn.Parameter]:
-        """What the learned actor's loss trains: its head, and its own memory."""
-        return [p for part in (self.actor, self.actor_memory) if part is not None for p in part.parameters()]
+        """What the learned actor's loss trains: its head, and its own memory but for how it sees candidate queries."""
+        if self.actor is None:
+            return []
+        memory = [] if self.actor_memory is None else list(self.actor_memory.parameters())
+        unread = set() if self.actor_memory is None else {id(p) for p in self.actor_memory.query_parameters()}
+        return [*self.actor.parameters(), *(p for p in memory if id(p) not in unread)]
 
     def inference_parameters(self) -> list[nn.Parameter]:
         """All other parameters but the learned actor's: the posterior's head and the memory that it reads."""
