@@ -157,8 +157,8 @@ def _bolder(agent: BeliefAgent) -> BeliefAgent:
 
     def bold(context: torch.Tensor) -> ShownBy:
         ones = torch.ones(len(context))
-        slope, intercept, most = plain(context) if plain else (ones, 0 * ones, ones)
-        return 2 * slope, 2 * intercept, most
+        shown = plain(context) if plain else ShownBy(ones, 0 * ones, ones)
+        return shown._replace(slope=2 * shown.slope, intercept=2 * shown.intercept)
 
     return replace(agent, platt=bold)
 

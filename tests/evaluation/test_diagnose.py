@@ -6,7 +6,7 @@ from typing import Any
 import torch
 
 import cicpe
-from cicpe.agents.belief_agent import BeliefAgent
+from cicpe.agents.belief_agent import BeliefAgent, ShownBy
 from cicpe.beliefs.particles.belief import ParticleBelief, ParticleConfig
 from cicpe.evaluation.diagnose import DRAWS, diagnose, rank_test
 from cicpe.problems.binary_search import BinarySearch
@@ -32,7 +32,7 @@ def particles(sharpened: float = 1.0) -> BeliefAgent:
     platt = (
         None
         if sharpened == 1
-        else (lambda c: (torch.full((len(c),), sharpened), torch.zeros(len(c)), torch.ones(len(c))))
+        else (lambda c: ShownBy(torch.full((len(c),), sharpened), torch.zeros(len(c)), torch.ones(len(c))))
     )
     return stopping_at(belief, 0.85, 0.2, platt=platt)
 

@@ -81,7 +81,7 @@ def fitted(problem: Problem, updates: int, **fields: Any) -> FittedBelief:
 
 @pytest.fixture(scope="module")
 def dose() -> cicpe.Model:
-    return cicpe.train(Dose(), recipe="answers", updates=400, calibration_episodes=400)
+    return cicpe.train(Dose(), recipe="answers", updates=300, calibration_episodes=200)
 
 
 @pytest.fixture(scope="module")
