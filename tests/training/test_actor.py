@@ -31,7 +31,6 @@ from cicpe.training.base import AnyTrainer
 from cicpe.training.checkpoint import restore_checkpoint, save_checkpoint
 from cicpe.training.config import NetworkTraining, PaperConfig, TrainingConfig
 from cicpe.training.loop import Trainer, build_network
-from cicpe.training.paper import PaperTrainer
 from cicpe.training.recipes import choose
 from cicpe.training.schedule import Budget
 from cicpe.training.trainers import make_trainer
@@ -112,45 +111,6 @@ def test_the_best_query_is_found(actor: str) -> None:
         with_its_actor = accuracy(network, actor, config, 1)
         network.actor.load_state_dict(untrained.actor.state_dict())
         assert accuracy(network, actor, config, 1) < with_its_actor - 0.2
-
-
-def published_config() -> PaperConfig:
-    critic = CriticConfig(hidden=32, cost_input="none")
-    actor = ActorConfig(hidden=32, relative=False, own_memory=True)
-    network = NetworkConfig(memory=RecurrentConfig(hidden=16), critic=critic, actor=actor, shared_memory=False)
-    return PaperConfig.model_validate(
-        {
-            "network": network,
-            "actor": "td3",
-            "epsilon": (0.15, 0.15),
-            "batch": 96,
-            "horizon": 1,
-            "reward_samples": 4,
-            "updates_per_rollout": 6,
-            "replay_rollouts": 16,
-            "random_queries": 0.3,
-            "actor_start": 0.4,
-            "learning_rate": 8e-3,
-            "actor_rate": 1.0,
-            "polyak": 0.1,
-            "warmup": 1.0,
-        }
-    )
-
-
-@pytest.mark.slow
-def test_the_published_actor_finds_the_best_query() -> None:
-    config = published_config()
-    trainer = PaperTrainer(Lens(), config, Budget(updates=480), seed=0)
-    # Negative control: it begins at the centre, where the lens is not sharp.
-    assert (first_queries(trainer.network, "td3", config) - BEST).abs().min() > 0.1
-    while trainer.progress < 1:
-        trainer.iterate()
-    assert (first_queries(trainer.network, "td3", config) - BEST).abs().max() < 0.1
-    # Its target actor is behind it, and not another one.
-    target = first_queries(trainer.target, "td3", config)
-    assert (target - BEST).abs().max() < 0.15
-    assert not torch.equal(target, first_queries(trainer.network, "td3", config))
 
 
 def test_the_paper_recipe_learns_its_queries_where_they_are_not_answers() -> None:

@@ -16,9 +16,8 @@ from cicpe.beliefs.network.critic import CriticConfig
 from cicpe.beliefs.network.memories.recurrent import RecurrentConfig
 from cicpe.beliefs.network.network import Network, NetworkConfig, NetworkOutput
 from cicpe.problems.binary_search import BinarySearch
-from cicpe.training.config import PaperConfig, TrainingConfig
+from cicpe.training.config import TrainingConfig
 from cicpe.training.loop import Trainer
-from cicpe.training.paper import PaperTrainer
 from cicpe.training.schedule import Budget
 from small_runs import make_rng
 
@@ -149,32 +148,6 @@ def test_our_critic_decides_as_dynamic_programming_does() -> None:
         assert min(at_once, never) > 0.04
         assert lost < 0.02
         assert right > 0.9
-
-
-@pytest.mark.slow
-def test_the_published_critic_decides_as_dynamic_programming_does() -> None:
-    cost = 0.06
-    config = PaperConfig(
-        network=small_network(twin=True, cost_input="none"),
-        epsilon=(EPSILON, EPSILON),
-        batch=96,
-        horizon=STEPS,
-        minimum_time=0,
-        query_spreads=(0.0,),
-        learning_rate=4e-3,
-        polyak=0.05,
-        replay_rollouts=16,
-        warmup=1.0,  # the cost stays where it is, and episodes run on: all prefixes are seen
-        dual_start=cost,
-    )
-    trainer = PaperTrainer(PROBLEM, config, Budget(updates=1600), seed=0)
-    while trainer.progress < 1:
-        trainer.iterate()
-    network = trainer.average.eval().requires_grad_(False)
-    lost, at_once, never, right = compare(network, cost, sampled=True, last_is_free=True)
-    assert min(at_once, never) > 0.04
-    assert lost < 0.03
-    assert right > 0.85
 
 
 def test_no_rule_is_better_than_the_induction() -> None:
