@@ -1,0 +1,401 @@
+"""Races of the ready-made kinds of experiment against what a laboratory would use instead, on the same tasks and at the same accuracy.
+
+    python benchmarks/laboratory.py                                     # all races; writes docs/results/laboratory.json and .md
+    python benchmarks/laboratory.py --races resonance --tasks 500       # one race, at most so many tasks per method
+    python benchmarks/laboratory.py --page                              # only the page, from the figures that there are
+
+Every method plays held-out tasks past its stop; its threshold is the one that just reaches the accuracy that the experiment asks for, and is
+then measured on fresh tasks. What was measured is kept part by part, so that an interrupted run goes on, and one with more tasks adds to it.
+questplus and BoTorch come with the extras `races` and `baselines`.
+"""
+
+import argparse
+import json
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from rivals.exact import BoxBayes
+from rivals.exact_peak import SmoothPeakBayes
+from rivals.quest import QuestPlusPlayer
+from rivals.staircase import Staircase, by_reversals
+from rivals.tuning import PlayedOn, ScoreOf, Tally, by_confidence, by_spread, choose_threshold, play_on
+from torch import Tensor
+
+import cicpe
+from cicpe.baselines.regret_bounds import RegretBounds
+from cicpe.episodes.outcomes import run_episodes
+from cicpe.episodes.play import Player, never, play
+from cicpe.errors import CicpeError
+from cicpe.experiments import Experiment
+from cicpe.files import write_json
+from cicpe.model import Model
+from cicpe.problems import Problem, TaskBatch
+from cicpe.streams import stream
+
+ROOT = Path(__file__).parent.parent
+RESULTS = ROOT / "docs" / "results"
+ZOO = ROOT / "src" / "cicpe" / "zoo"
+SEED = 60
+"""Of the fresh tasks; the held-out ones have the next."""
+DRAWN = 2000
+"""Tasks that are drawn for a race; a method plays the first of them."""
+PATIENCE = 4
+"""How many times the experiment's limit a staircase may measure: it has no other way to be sure."""
+
+
+class RaceSetting(NamedTuple):
+    """One experiment, and where its model lies."""
+
+    kind: str
+    zoo: Path
+    seed: int
+
+    @property
+    def experiment(self) -> Experiment:
+        return Experiment.read(self.kind)
+
+    @property
+    def model(self) -> Model:
+        return cicpe.load(str(self.zoo / self.kind))
+
+
+@dataclass(frozen=True)
+class Race:
+    """The tasks of one experiment, and what counts as right."""
+
+    setting: RaceSetting
+
+    @cached_property
+    def experiment(self) -> Experiment:
+        return self.setting.experiment
+
+    @cached_property
+    def problem(self) -> Problem:
+        return self.experiment.problem()
+
+    @property
+    def limit(self) -> int:
+        return self.experiment.goal.at_most
+
+    @property
+    def epsilon(self) -> float:
+        epsilon = self.problem.units.epsilon
+        assert epsilon is not None
+        return epsilon
+
+    @property
+    def sure(self) -> float:
+        return self.experiment.goal.sure
+
+    @cached_property
+    def fresh(self) -> TaskBatch:
+        return TaskBatch.draw(self.problem, DRAWN, stream(self.setting.seed, "comparison", "tasks"))
+
+    @cached_property
+    def held_out(self) -> TaskBatch:
+        return TaskBatch.draw(self.problem, DRAWN, stream(self.setting.seed + 1, "comparison", "tasks"))
+
+    @property
+    def tolerance(self) -> float:
+        """In the unit of the first thing that is sought."""
+        return self.problem.units.answers[0].slope(0.0) * self.epsilon
+
+    def words(self, threshold: float, score: ScoreOf) -> str:
+        """Where a method stops, as one would say it."""
+        if not math.isfinite(threshold):
+            return "the limit"
+        if score is by_confidence:
+            return f"probability {threshold:.3f}"
+        return f"{threshold:.0f} reversals" if score is by_reversals else f"standard deviation {-threshold:.3g}"
+
+
+Makes = Callable[[Race], Player[Any]]
+
+
+@dataclass(frozen=True)
+class Method:
+    """How a method plays, and how it is compared."""
+
+    variants: dict[str, Makes]
+    """Settings of its own; the best one on the held-out tasks is measured."""
+    score: ScoreOf
+    enough: Callable[[Race], float]
+    """A score beyond which no threshold is looked for."""
+    tuned_on: int
+    tasks: int
+    part: int = 500
+    """Tasks that are played together, after which figures are kept."""
+    fixed: dict[str, float] = field(default_factory=dict)
+    """Other thresholds that are measured on the way, by what they are called."""
+
+
+def _surely(race: Race) -> float:
+    return 0.995
+
+
+def _narrowly(race: Race) -> float:
+    return -0.4 * race.epsilon
+
+
+def staircase(down: int, last_step: float) -> Makes:
+    """A staircase whose last step is that share of the tolerance, with the shift that it needs on held-out tasks."""
+
+    def make(race: Race) -> Staircase:
+        step = last_step * race.tolerance
+        plain = Staircase(race.problem, PATIENCE * race.limit, down, max(8 * step, race.tolerance), step)
+        tasks = race.held_out
+        *_, end = play(plain, tasks, stream(race.setting.seed + 1, "comparison", "shift"), ends=never)
+        off = (end.proposal.recommendation - tasks.target)[:, 0].mean()
+        shift = -float(off) * race.problem.units.answers[0].slope(0.0)
+        return Staircase(plain.problem, plain.horizon, down, plain.first_step, step, shift=shift)
+
+    return make
+
+
+def _staircases(down: int) -> Method:
+    variants = {f"last step {share:g} of the tolerance": staircase(down, share) for share in (0.25, 0.5, 1.0)}
+    return Method(variants, by_reversals, lambda race: 200.0, DRAWN, DRAWN, DRAWN)
+
+
+EXACT = Method(
+    {"": lambda race: BoxBayes(race.problem, race.epsilon, race.limit)}, by_confidence, _surely, DRAWN, DRAWN, 250
+)
+OURS = Method({"": lambda race: race.setting.model.unstopped(race.epsilon)}, by_confidence, _surely, DRAWN, DRAWN)
+QUEST = Method(
+    {"": lambda race: QuestPlusPlayer(race.problem, race.experiment, race.limit)},
+    by_spread,
+    lambda race: -0.4 * race.tolerance,
+    400,
+    500,
+    100,
+)
+AS_IT_SHIPS = "ours, as it ships"
+RACES: dict[str, dict[str, Method]] = {
+    "psychometric-2afc": {
+        "ours": OURS,
+        "exact Bayes": EXACT,
+        "questplus": QUEST,
+        "3-down-1-up staircase": _staircases(3),
+    },
+    "psychometric-yes-no": {
+        "ours": OURS,
+        "exact Bayes": EXACT,
+        "questplus": QUEST,
+        "1-down-1-up staircase": _staircases(1),
+    },
+    "resonance": {
+        "ours": OURS,
+        "exact Bayes": Method(
+            {"": lambda race: BoxBayes(race.problem, race.epsilon, race.limit, points=8192, draws=144, settings=71)},
+            by_confidence,
+            _surely,
+            1000,
+            1000,
+            50,
+        ),
+        "sequential design": Method(
+            {
+                "": lambda race: BoxBayes(
+                    race.problem, race.epsilon, race.limit, "variance", points=8192, draws=144, settings=71
+                )
+            },
+            by_spread,
+            _narrowly,
+            1000,
+            1000,
+            50,
+        ),
+    },
+    "peak-2d": {
+        "ours": OURS,
+        "exact Bayes": Method(
+            {
+                "most of the peak explained": lambda race: SmoothPeakBayes(race.problem, race.epsilon, race.limit),
+                "highest mean plus two deviations": lambda race: SmoothPeakBayes(
+                    race.problem, race.epsilon, race.limit, rule="upper"
+                ),
+            },
+            by_confidence,
+            _surely,
+            500,
+            500,
+            50,
+        ),
+        "GP-UCB": Method(
+            {"": lambda race: RegretBounds(race.problem, race.epsilon, 1 - race.sure, race.limit)},
+            by_confidence,
+            lambda race: 0.99,
+            150,
+            300,
+            25,
+            fixed={"as it comes": 0.9},
+        ),
+    },
+}
+WORDS = {
+    "ours": "the ready-made model, its threshold chosen as for the others",
+    AS_IT_SHIPS: "the ready-made model with the stop rule and the calibrated threshold of a session (`each`)",
+    "exact Bayes": "the posterior on a lattice with the true likelihood; stops at its own probability of success",
+    "questplus": "the package questplus, its posterior's standard deviation as the stop",
+    "3-down-1-up staircase": "mean of the reversals, less a constant shift from its level 0.794 to the one that is sought",
+    "1-down-1-up staircase": "mean of the reversals",
+    "sequential design": "the same posterior; measures where the predicted mean varies most, stops at the standard deviation",
+    "GP-UCB": "BoTorch, hyperparameters fitted at every step, paths of its posterior; stops at a share of them",
+}
+
+
+def tune(race: Race, name: str, method: Method) -> dict[str, Any]:
+    """The variant and the threshold that need the fewest measurements at the accuracy that is asked for, on held-out tasks."""
+    rows = []
+    for variant, make in method.variants.items():
+        player = make(race)
+        firsts = range(0, method.tuned_on, method.part)
+        parts = [_played(race, player, method, race.held_out, first, method.tuned_on) for first in firsts]
+        played = PlayedOn(*(torch.cat(column) for column in zip(*parts, strict=True)))
+        threshold = choose_threshold(played, race.sure)
+        ends = Tally()
+        ends.add(*played.at(math.inf if threshold is None else threshold))
+        rows.append(
+            {
+                "variant": variant,
+                "reached": threshold is not None,
+                "threshold": None if threshold is None or math.isinf(threshold) else threshold,
+                "tuning": ends.figures(player.horizon),
+                "horizon": player.horizon,
+            }
+        )
+        print(race.setting.kind, name, rows[-1], flush=True)
+
+    def worse(row: dict[str, Any]) -> tuple[bool, float]:
+        """Those that reach the accuracy first, by their measurements; the others by how far they get."""
+        return not row["reached"], row["tuning"]["measurements"] if row["reached"] else -row["tuning"]["accuracy"]
+
+    return min(rows, key=worse)
+
+
+def _played(
+    race: Race,
+    player: Player[Any],
+    method: Method,
+    tasks: TaskBatch,
+    first: int,
+    last: int,
+    enough: float | None = None,
+) -> PlayedOn:
+    """One part of the tasks, played until a score; without one, until no threshold would be looked for."""
+    rows = torch.arange(first, min(first + method.part, last))
+    score = method.enough(race) if enough is None else enough
+    rng = stream(race.setting.seed, "comparison", race.setting.kind, first, tasks is race.fresh)
+    return play_on(player, tasks.select(rows), race.epsilon, method.score, score, rng)
+
+
+class Kept:
+    """The figures so far, by race and method."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.figures: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {}
+
+    def row(self, kind: str, method: str) -> dict[str, Any]:
+        found: dict[str, Any] = self.figures.setdefault("races", {}).setdefault(kind, {}).setdefault(method, {})
+        return found
+
+    def write(self) -> None:
+        write_json(self.path, self.figures)
+
+
+def measure(race: Race, name: str, method: Method, tasks: int, kept: Kept) -> None:
+    """Tunes a method where that was not done, and plays fresh tasks up to a number of them."""
+    row = kept.row(race.setting.kind, name)
+    start = time.process_time()
+    if "tuning" not in row:
+        row.update(tune(race, name, method))
+        row["tuning_seconds"] = time.process_time() - start
+        kept.write()
+    threshold = math.inf if row["threshold"] is None else row["threshold"]
+    thresholds = {name: threshold} | {f"{name}, {words}": value for words, value in method.fixed.items()}
+    row["stops_at"] = race.words(threshold, method.score)
+    player: Player[Any] | None = None
+    while (done := Tally(row.get("ends")).episodes) < min(tasks, method.tasks):
+        player = player or method.variants[row["variant"]](race)
+        start = time.process_time()
+        last = min(tasks, method.tasks)
+        played = _played(race, player, method, race.fresh, done, last, max(thresholds.values()))
+        seconds = time.process_time() - start
+        for words, value in thresholds.items():
+            own = kept.row(race.setting.kind, words)
+            _add(own, *played.at(value), player.horizon)
+            own["stops_at"] = race.words(value, method.score)
+        row["processor_seconds"] = row.get("processor_seconds", 0.0) + seconds
+        print(race.setting.kind, name, {key: row[key] for key in ("tasks", "accuracy", "measurements")}, flush=True)
+        kept.write()
+
+
+def _add(row: dict[str, Any], measurements: Tensor, success: Tensor, horizon: int) -> None:
+    ends = Tally(row.get("ends"))
+    ends.add(measurements, success)
+    row["ends"] = ends.to_json()
+    row.update(ends.figures(horizon))
+
+
+def measure_as_it_ships(race: Race, tasks: int, kept: Kept) -> None:
+    """The ready-made model as a session uses it: its own rule and its own calibrated threshold."""
+    row = kept.row(race.setting.kind, AS_IT_SHIPS)
+    model = race.setting.model
+    row["recipe"], row["minutes"] = model.description.recipe, model.description.minutes
+    try:
+        agent = model.agent(race.epsilon, 1 - race.sure, stop="each")
+    except CicpeError as error:
+        row["refused"] = str(error)
+        kept.write()
+        return
+    row["stops_at"] = f"its own probability {race.sure:g}"
+    while (done := Tally(row.get("ends")).episodes) < min(tasks, DRAWN):
+        start = time.process_time()
+        rows = torch.arange(done, min(done + 500, tasks, DRAWN))
+        rng = stream(race.setting.seed, "comparison", race.setting.kind, done, "each")
+        outcomes = run_episodes(agent, race.fresh.select(rows), rng)
+        _add(row, outcomes.queries, outcomes.loss <= race.epsilon, agent.horizon)
+        row["processor_seconds"] = row.get("processor_seconds", 0.0) + time.process_time() - start
+        print(race.setting.kind, AS_IT_SHIPS, row["tasks"], row["accuracy"], row["measurements"], flush=True)
+        kept.write()
+
+
+def main() -> None:
+    """Runs the races that were asked for, and writes the page."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--races", nargs="+", choices=list(RACES), default=list(RACES))
+    parser.add_argument("--methods", nargs="+", help="of these races; all where not given")
+    parser.add_argument("--tasks", type=int, default=DRAWN, help="per method, at most; slow methods play fewer")
+    parser.add_argument("--seed", type=int, default=SEED, help="of the fresh tasks; the held-out ones have the next")
+    parser.add_argument("--zoo", type=Path, default=ZOO, help="the folder of the ready-made models")
+    parser.add_argument("--out", type=Path, default=RESULTS, help="where laboratory.json and laboratory.md are")
+    parser.add_argument("--page", action="store_true", help="only the page, from the figures that there are")
+    asked = parser.parse_args()
+    torch.set_num_threads(1)
+    kept = Kept(asked.out / "laboratory.json")
+    if kept.figures.setdefault("seed", asked.seed) != asked.seed:
+        parser.error(f"--seed must be {kept.figures['seed']}, which {kept.path} was measured with; got {asked.seed}")
+    for kind in [] if asked.page else asked.races:
+        race = Race(RaceSetting(kind, asked.zoo, asked.seed))
+        if asked.methods is None or AS_IT_SHIPS in asked.methods:
+            measure_as_it_ships(race, asked.tasks, kept)
+        for name, method in RACES[kind].items():
+            if asked.methods is None or name in asked.methods:
+                measure(race, name, method, asked.tasks, kept)
+    (asked.out / "laboratory.md").write_text(page(kept.figures), encoding="utf-8")
+
+
+def page(figures: dict[str, Any]) -> str:
+    """The whole page."""
+    return "page"
+
+
+if __name__ == "__main__":
+    main()
