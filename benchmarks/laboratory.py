@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
-from rivals.exact import BoxBayes
+from rivals.exact import PointBayes
 from rivals.exact_peak import SmoothPeakBayes
 from rivals.quest import QuestPlusPlayer
 from rivals.staircase import Staircase, by_reversals
@@ -164,7 +164,7 @@ def _staircases(down: int) -> Method:
 
 
 EXACT = Method(
-    {"": lambda race: BoxBayes(race.problem, race.epsilon, race.limit)}, by_confidence, _surely, DRAWN, DRAWN, 250
+    {"": lambda race: PointBayes(race.problem, race.epsilon, race.limit)}, by_confidence, _surely, DRAWN, DRAWN, 200
 )
 OURS = Method({"": lambda race: race.setting.model.unstopped(race.epsilon)}, by_confidence, _surely, DRAWN, DRAWN)
 QUEST = Method(
@@ -192,7 +192,7 @@ RACES: dict[str, dict[str, Method]] = {
     "resonance": {
         "ours": OURS,
         "exact Bayes": Method(
-            {"": lambda race: BoxBayes(race.problem, race.epsilon, race.limit, points=8192, draws=144, settings=71)},
+            {"": lambda race: PointBayes(race.problem, race.epsilon, race.limit, points=4096, draws=144, settings=71)},
             by_confidence,
             _surely,
             1000,
@@ -201,8 +201,8 @@ RACES: dict[str, dict[str, Method]] = {
         ),
         "sequential design": Method(
             {
-                "": lambda race: BoxBayes(
-                    race.problem, race.epsilon, race.limit, "variance", points=8192, draws=144, settings=71
+                "": lambda race: PointBayes(
+                    race.problem, race.epsilon, race.limit, "variance", points=4096, draws=144, settings=71
                 )
             },
             by_spread,

@@ -11,6 +11,7 @@ from typing import NamedTuple, final
 import torch
 from torch import Generator, Tensor
 
+from cicpe.experiments.scales import coordinates_of
 from cicpe.problems import Problem
 
 
@@ -62,7 +63,7 @@ class Staircase:
     def begin(self, context: Tensor) -> StairState:
         """At the easy end, where the answer is yes."""
         n, nothing = len(context), torch.zeros(len(context))
-        easy, step = torch.full((n,), self.range[1]), torch.full((n,), self.first_step)
+        easy, step = torch.full((n,), float(self.range[1])), torch.full((n,), float(self.first_step))
         return StairState(easy, step, nothing, nothing, nothing, nothing)
 
     def propose(self, state: StairState, rng: Generator) -> StairProposal:
@@ -70,8 +71,8 @@ class Staircase:
         counted = (state.reversals - self.discard).clamp_min(0)
         estimate = torch.where(counted > 0, state.total / counted.clamp_min(1), state.setting) + self.shift
         setting_scale, answer_scale = self.problem.units.settings[0], self.problem.units.answers[0]
-        query = _coordinates(setting_scale, state.setting)[:, None, None]
-        answer = self.problem.answer_space.project(_coordinates(answer_scale, estimate)[:, None])
+        query = coordinates_of(setting_scale, state.setting)[:, None, None]
+        answer = self.problem.answer_space.project(coordinates_of(answer_scale, estimate)[:, None])
         return StairProposal(query, answer, state.reversals)
 
     def observe(self, state: StairState, query: Tensor, observation: Tensor) -> StairState:
@@ -92,7 +93,3 @@ class Staircase:
             reversals,
             state.total + torch.where(counts, state.setting, 0.0),
         )
-
-
-def _coordinates(scale: object, value: Tensor) -> Tensor:
-    return torch.tensor([scale.coordinate(float(one)) for one in value])  # type: ignore[attr-defined]
