@@ -106,13 +106,23 @@ class Race:
         """In the unit of the first thing that is sought."""
         return self.problem.units.answers[0].slope(0.0) * self.epsilon
 
+    @property
+    def goal(self) -> str:
+        """What is asked for, in the experiment's units."""
+        units = self.problem.units
+        names = " and ".join(one.name for one in units.answers)
+        return f"{names} within {units.tolerance_words(self.epsilon)}, at most {self.limit} measurements"
+
     def words(self, threshold: float, score: ScoreOf) -> str:
         """Where a method stops, as one would say it."""
         if not math.isfinite(threshold):
             return "the limit"
         if score is by_confidence:
             return f"probability {threshold:.3f}"
-        return f"{threshold:.0f} reversals" if score is by_reversals else f"standard deviation {-threshold:.3g}"
+        if score is by_reversals:
+            return f"{threshold:.0f} reversals"
+        answer = self.problem.units.answers[0]
+        return f"standard deviation {-threshold * answer.slope(0.0):.3g} {answer.unit}"
 
 
 Makes = Callable[[Race], Player[Any]]
@@ -170,7 +180,7 @@ OURS = Method({"": lambda race: race.setting.model.unstopped(race.epsilon)}, by_
 QUEST = Method(
     {"": lambda race: QuestPlusPlayer(race.problem, race.experiment, race.limit)},
     by_spread,
-    lambda race: -0.4 * race.tolerance,
+    _narrowly,
     400,
     500,
     100,
@@ -389,13 +399,151 @@ def main() -> None:
         for name, method in RACES[kind].items():
             if asked.methods is None or name in asked.methods:
                 measure(race, name, method, asked.tasks, kept)
-    (asked.out / "laboratory.md").write_text(page(kept.figures), encoding="utf-8")
+    (asked.out / "laboratory.md").write_text(page(kept.figures, asked.zoo), encoding="utf-8")
 
 
-def page(figures: dict[str, Any]) -> str:
+def entry(row: dict[str, Any]) -> str:
+    """Stop, accuracy, measurements, tasks and how many went to the limit, as cells of a table."""
+    if "refused" in row:
+        return f"refused: {row['refused']} | | | | |"
+    if "tasks" not in row:
+        return "not measured | | | | |"
+    accuracy, measurements = row["accuracy_ci"], row["measurements_ci"]
+    reached = "" if row.get("reached", True) else " (short of it on held-out tasks too)"
+    return (
+        f"{row['stops_at']}{reached} | {row['accuracy']:.3f} ({accuracy[0]:.3f} to {accuracy[1]:.3f}) | "
+        f"{row['measurements']:.1f} ({measurements[0]:.1f} to {measurements[1]:.1f}) | {row['tasks']:,} | "
+        f"{row['at_the_limit']:.1%} |"
+    )
+
+
+def names_of(kind: str) -> list[str]:
+    """The rows of a race, in order."""
+    names = [AS_IT_SHIPS]
+    for name, method in RACES[kind].items():
+        names += [f"{name}, {words}" for words in method.fixed] + [name]
+    return names
+
+
+def race_table(figures: dict[str, Any]) -> str:
+    """All races in one table."""
+    lines = [
+        "| experiment | method | stops at | accuracy | measurements | tasks | at its limit |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for kind in RACES:
+        rows = figures.get("races", {}).get(kind, {})
+        lines += [f"| {kind} | {name} | {entry(rows.get(name, {}))}" for name in names_of(kind)]
+    return "\n".join(lines)
+
+
+def verdicts(figures: dict[str, Any]) -> str:
+    """In words, race by race: our measurements over those of the others, and whose accuracy is short of what was asked for."""
+    lines = []
+    for kind in RACES:
+        rows = figures.get("races", {}).get(kind, {})
+        measured = {name: rows[name] for name in names_of(kind) if "tasks" in rows.get(name, {})}
+        if "ours" not in measured:
+            continue
+        ratios = [
+            f"{measured['ours']['measurements'] / row['measurements']:.2f} of {name}"
+            for name, row in measured.items()
+            if not name.startswith("ours")
+        ]
+        sure = Experiment.read(kind).goal.sure
+        short = [name for name, row in measured.items() if row["accuracy_ci"][1] < sure]
+        missed = f" Below {sure:g} beyond chance: {'; '.join(short)}." if short else ""
+        lines.append(f"- {kind}: ours makes {', '.join(ratios)}.{missed}")
+    return "\n".join(lines)
+
+
+def goals(zoo: Path, seed: int) -> str:
+    return "\n".join(f"- *{kind}*: {Race(RaceSetting(kind, zoo, seed)).goal}." for kind in RACES)
+
+
+def methods_words(figures: dict[str, Any]) -> str:
+    named = dict.fromkeys([AS_IT_SHIPS, *(name for race in RACES.values() for name in race)])
+    return "\n".join(f"- *{name}*: {WORDS[name]}." for name in named)
+
+
+def models_words(figures: dict[str, Any]) -> str:
+    """Which recipe each model had, and how long it was trained."""
+    rows = {kind: figures.get("races", {}).get(kind, {}).get(AS_IT_SHIPS, {}) for kind in RACES}
+    known = [
+        f"{kind}: recipe `{row['recipe']}`, {row['minutes']:.1f} minutes"
+        for kind, row in rows.items()
+        if "recipe" in row
+    ]
+    return "; ".join(known) or "none was measured"
+
+
+def bisection_table() -> str:
+    """The rows of docs/results/bisection.json that answer the same question."""
+    file = RESULTS / "bisection.json"
+    race: dict[str, Any] = json.loads(file.read_text())["race"] if file.exists() else {}
+    names = ("floor, rates known", "ours", "git_bayesect", "git_bayesect, our prior")
+    lines = ["| commits | fails after / before | " + " | ".join(names) + " |", "|---" * (len(names) + 2) + "|"]
+    for cell, row in race.items():
+        commits, after, before = cell.split()
+        entries = [
+            f"{row[name]['mean_runs']:.1f}; {row[name]['accuracy']:.3f}" if name in row else "not measured"
+            for name in names
+        ]
+        lines.append(f"| {commits} | {after} / {before} | " + " | ".join(entries) + " |")
+    return "\n".join(lines)
+
+
+def page(figures: dict[str, Any], zoo: Path = ZOO) -> str:
     """The whole page."""
-    return "page"
+    seed = figures.get("seed", SEED)
+    return TEXT.format(
+        table=race_table(figures),
+        verdicts=verdicts(figures),
+        goals=goals(zoo, seed),
+        methods=methods_words(figures),
+        models=models_words(figures),
+        bisection=bisection_table(),
+        seed=seed,
+        held_out=seed + 1,
+        patience=PATIENCE,
+    )
 
+
+TEXT = """# In the laboratory
+
+The ready-made kinds of experiment beside what a laboratory would use instead, on the same tasks, at the same accuracy: how many measurements until the answer is within the tolerance in 9 of 10 campaigns?
+
+{table}
+
+{verdicts}
+
+Intervals are 95 %, exact for accuracies and normal for means. *At its limit* is the share of campaigns that never stopped by themselves.
+
+## What is asked for
+
+{goals}
+
+## The methods
+
+Each is at its best honest setting: its stop threshold is the one that just reaches 0.9 on held-out tasks (seed {held_out}; of the settings of its own that were tried, the best there), and is then measured on fresh ones
+(seed {seed}), the first of the same 2,000 for every method. Thresholds are chosen on a few hundred to 2,000 tasks, so that an accuracy may end up a little above or below 0.9; compare measurements with that in mind.
+
+{methods}
+
+Every method but the staircases is told all that the experiment file says: the form of the curve and the ranges of its unknowns. questplus has no logistic curve; for *psychometric-yes-no* it is given
+a normal one of the same width. It was given the experiment's prior on its own grid, and its standard deviation is that of the setting at the level that is sought. A staircase may measure up to {patience} times the experiment's
+limit, since it has no other way to become sure; its step is the best of three. *GP-UCB, as it comes* stops at 0.9 of its paths, as the rule says, without any tuning.
+
+Our models: {models} ([how they were trained](../how-to/ready-made.md)).
+
+## Flaky tests
+
+`cicpe bisect` beside git_bayesect at a confidence of 0.95: mean runs, and the share that named the right commit. These are the figures of [the page on bisection](bisection.md), which has their intervals and their command.
+
+{bisection}
+
+Made by `python benchmarks/laboratory.py` (`pip install 'cicpe[races,baselines]'`).
+"""
 
 if __name__ == "__main__":
     main()

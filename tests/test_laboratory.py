@@ -179,9 +179,9 @@ def test_questplus_narrows_down_the_threshold() -> None:
     tasks = TaskBatch.draw(problem, 4, torch.Generator().manual_seed(5))
     steps = list(play(player, tasks, torch.Generator().manual_seed(6), ends=never))
     before, after = steps[0].proposal.std, steps[-1].proposal.std
-    assert float(before.min()) == pytest.approx(40 / math.sqrt(12), rel=0.02)
+    assert float(before.min()) == pytest.approx(1 / math.sqrt(12), rel=0.02)
     assert float(after.max()) < 0.5 * float(before.min())
-    assert bool((tasks.loss(steps[-1].proposal.recommendation) < 4 * after[:, 0] / 40).all())
+    assert bool((tasks.loss(steps[-1].proposal.recommendation) < 4 * after[:, 0]).all())
 
 
 def test_draws_of_a_smooth_function_have_its_posterior() -> None:

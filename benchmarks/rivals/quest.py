@@ -131,7 +131,7 @@ class QuestPlusPlayer:
             nothing > 0,
             self.problem.answer_space.project(answer),
             nothing,
-            std[:, None].float(),
+            (std / scale.slope(0.0))[:, None].float(),
         )
 
     def _assess(self, posterior: Any) -> tuple[float, float, float]:
