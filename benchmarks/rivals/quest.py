@@ -19,7 +19,7 @@ from cicpe.agents.base import Proposal
 from cicpe.experiments import Experiment
 from cicpe.problems import Problem
 
-WIDTHS, RATES = 6, 3
+WIDTHS, RATES = 6, 2
 """Points of the grid along the width, and along each rate that is unknown."""
 TEN_TO_NINETY = math.log(-math.log(0.1)) - math.log(-math.log(0.9))
 """Of Weibull's curve in its own variable: from a tenth to nine tenths of the rise."""
@@ -45,32 +45,43 @@ def rates(value: float | tuple[float, float]) -> np.ndarray:
     return midpoints(*value, RATES) if isinstance(value, tuple) else np.array([value])
 
 
-def weibull_grid(experiment: Experiment, step: float) -> QuestGrid:
+def weibull_grid(experiment: Experiment) -> QuestGrid:
     """P = 1 - lapse - (1 - guess - lapse) exp(-10^(slope (x - t) / 20)), x in dB."""
-    model, (low, high) = experiment.model, experiment.setting[0].limits
-    width = midpoints(*model.width, WIDTHS, log=True)
-    slope = 20 * TEN_TO_NINETY / (width * math.log(10))
-    guess, lapse = rates(model.guess), rates(model.lapse)
-    reach = step * math.ceil(0.5 * width.max() / step)
-    place = np.arange(low - reach, high + reach + step / 2, step)
-    t, s, g, d = np.meshgrid(place, slope, guess, lapse, indexing="ij")
-    share = (experiment.goal.level - g) / (1 - g - d)
-    threshold = t + 20 / (s * math.log(10)) * np.log(-np.log1p(-share))
+    slope = 20 * TEN_TO_NINETY / (_widths(experiment) * math.log(10))
+    guess, lapse = rates(experiment.model.guess), rates(experiment.model.lapse)
+    share = _share_of_the_rise(experiment, guess, lapse)
+    shift = 20 / (slope[:, None, None] * math.log(10)) * np.log(-np.log1p(-share))
+    place, threshold = _places(experiment, shift)
     domain = {"threshold": place, "slope": slope, "lower_asymptote": guess, "lapse_rate": lapse}
     return QuestGrid("weibull", "dB", domain, threshold)
 
 
-def normal_grid(experiment: Experiment, step: float) -> QuestGrid:
+def normal_grid(experiment: Experiment) -> QuestGrid:
     """P = guess + (1 - guess - lapse) Phi((x - mean) / sd): the nearest that it has to a logistic curve."""
-    model, (low, high) = experiment.model, experiment.setting[0].limits
-    sd = midpoints(*model.width, WIDTHS, log=True) / (2 * ndtri(0.9))
-    guess, lapse = rates(model.guess), rates(model.lapse)
-    reach = step * math.ceil(sd.max() / step)
-    mean = np.arange(low - reach, high + reach + step / 2, step)
-    m, s, g, d = np.meshgrid(mean, sd, guess, lapse, indexing="ij")
-    threshold = m + s * ndtri((experiment.goal.level - g) / (1 - g - d))
-    domain = {"mean": mean, "sd": sd, "lower_asymptote": guess, "lapse_rate": lapse}
+    sd = _widths(experiment) / (2 * ndtri(0.9))
+    guess, lapse = rates(experiment.model.guess), rates(experiment.model.lapse)
+    place, threshold = _places(experiment, sd[:, None, None] * ndtri(_share_of_the_rise(experiment, guess, lapse)))
+    domain = {"mean": place, "sd": sd, "lower_asymptote": guess, "lapse_rate": lapse}
     return QuestGrid("norm_cdf", "linear", domain, threshold)
+
+
+def _widths(experiment: Experiment) -> np.ndarray:
+    return midpoints(*experiment.model.width, WIDTHS, log=True)
+
+
+def _share_of_the_rise(experiment: Experiment, guess: np.ndarray, lapse: np.ndarray) -> np.ndarray:
+    """Where the level that is sought lies between the two ends of the curve: guess x lapse."""
+    share: np.ndarray = (experiment.goal.level - guess[:, None]) / (1 - guess[:, None] - lapse)
+    return share
+
+
+def _places(experiment: Experiment, shift: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Places a step apart, so far beyond the range that every threshold in it has one, and the threshold of each with its shift."""
+    setting = experiment.setting[0]
+    (low, high), step = setting.limits, setting.step
+    beyond = step * math.ceil(float(np.abs(shift).max()) / step)
+    place = np.arange(low - beyond, high + beyond + step / 2, step)
+    return place, place[:, None, None, None] + shift
 
 
 GRIDS = {"weibull": weibull_grid, "logistic": normal_grid, "probit": normal_grid}
@@ -87,7 +98,7 @@ class QuestPlusPlayer:
 
     @cached_property
     def grid(self) -> QuestGrid:
-        return GRIDS[self.experiment.model.shape](self.experiment, self.experiment.setting[0].step)
+        return GRIDS[self.experiment.model.shape](self.experiment)
 
     @cached_property
     def stimuli(self) -> np.ndarray:
