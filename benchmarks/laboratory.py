@@ -29,7 +29,6 @@ from torch import Tensor
 
 import cicpe
 from cicpe.baselines.regret_bounds import RegretBounds
-from cicpe.episodes.outcomes import run_episodes
 from cicpe.episodes.play import Player, never, play
 from cicpe.errors import CicpeError
 from cicpe.experiments import Experiment
@@ -141,12 +140,20 @@ class Method:
     tasks: int
     part: int = 500
     """Tasks that are played together, after which figures are kept."""
-    fixed: dict[str, float] = field(default_factory=dict)
-    """Other thresholds that are measured on the way, by what they are called."""
+    fixed: dict[str, Callable[[Race], float]] = field(default_factory=dict)
+    """Other thresholds that are measured on the way, by what they are called; one may be refused."""
 
 
 def _surely(race: Race) -> float:
-    return 0.995
+    return 0.97
+
+
+def _as_it_ships(race: Race) -> float:
+    """The confidence, as it is shown, at which a session of the ready-made model stops."""
+    agent = race.setting.model.agent(race.epsilon, 1 - race.sure, stop="each")
+    shown = agent.stops_at(agent.begin(race.fresh.context[:1]))
+    assert shown is not None
+    return float(shown[0])
 
 
 def _narrowly(race: Race) -> float:
@@ -176,16 +183,23 @@ def _staircases(down: int) -> Method:
 EXACT = Method(
     {"": lambda race: PointBayes(race.problem, race.epsilon, race.limit)}, by_confidence, _surely, DRAWN, DRAWN, 200
 )
-OURS = Method({"": lambda race: race.setting.model.unstopped(race.epsilon)}, by_confidence, _surely, DRAWN, DRAWN)
+OURS = Method(
+    {"": lambda race: race.setting.model.unstopped(race.epsilon)},
+    by_confidence,
+    _surely,
+    600,
+    1000,
+    200,
+    fixed={"as it ships": _as_it_ships},
+)
 QUEST = Method(
     {"": lambda race: QuestPlusPlayer(race.problem, race.experiment, race.limit)},
     by_spread,
     _narrowly,
     400,
     500,
-    100,
+    50,
 )
-AS_IT_SHIPS = "ours, as it ships"
 RACES: dict[str, dict[str, Method]] = {
     "psychometric-2afc": {
         "ours": OURS,
@@ -240,17 +254,17 @@ RACES: dict[str, dict[str, Method]] = {
         "GP-UCB": Method(
             {"": lambda race: RegretBounds(race.problem, race.epsilon, 1 - race.sure, race.limit)},
             by_confidence,
-            lambda race: 0.99,
+            _surely,
             150,
             300,
             25,
-            fixed={"as it comes": 0.9},
+            fixed={"as it comes": lambda race: race.sure},
         ),
     },
 }
 WORDS = {
     "ours": "the ready-made model, its threshold chosen as for the others",
-    AS_IT_SHIPS: "the ready-made model with the stop rule and the calibrated threshold of a session (`each`)",
+    "ours, as it ships": "the ready-made model with the stop rule and the calibrated threshold of a session (`each`)",
     "exact Bayes": "the posterior on a lattice with the true likelihood; stops at its own probability of success",
     "questplus": "the package questplus, its posterior's standard deviation as the stop",
     "3-down-1-up staircase": "mean of the reversals, less a constant shift from its level 0.794 to the one that is sought",
@@ -329,13 +343,12 @@ def measure(race: Race, name: str, method: Method, tasks: int, kept: Kept) -> No
         row["tuning_seconds"] = time.process_time() - start
         kept.write()
     threshold = math.inf if row["threshold"] is None else row["threshold"]
-    thresholds = {name: threshold} | {f"{name}, {words}": value for words, value in method.fixed.items()}
-    row["stops_at"] = race.words(threshold, method.score)
+    thresholds = {name: threshold} | _fixed(race, name, method, kept)
     player: Player[Any] | None = None
-    while (done := Tally(row.get("ends")).episodes) < min(tasks, method.tasks):
+    last = min(tasks, method.tasks)
+    while (done := Tally(row.get("ends")).episodes) < last:
         player = player or method.variants[row["variant"]](race)
         start = time.process_time()
-        last = min(tasks, method.tasks)
         played = _played(race, player, method, race.fresh, done, last, max(thresholds.values()))
         seconds = time.process_time() - start
         for words, value in thresholds.items():
@@ -347,34 +360,22 @@ def measure(race: Race, name: str, method: Method, tasks: int, kept: Kept) -> No
         kept.write()
 
 
+def _fixed(race: Race, name: str, method: Method, kept: Kept) -> dict[str, float]:
+    """The other thresholds of a method, by the names of their rows; what refuses one is kept in its place."""
+    found = {}
+    for words, threshold in method.fixed.items():
+        try:
+            found[f"{name}, {words}"] = threshold(race)
+        except CicpeError as error:
+            kept.row(race.setting.kind, f"{name}, {words}")["refused"] = str(error)
+    return found
+
+
 def _add(row: dict[str, Any], measurements: Tensor, success: Tensor, horizon: int) -> None:
     ends = Tally(row.get("ends"))
     ends.add(measurements, success)
     row["ends"] = ends.to_json()
     row.update(ends.figures(horizon))
-
-
-def measure_as_it_ships(race: Race, tasks: int, kept: Kept) -> None:
-    """The ready-made model as a session uses it: its own rule and its own calibrated threshold."""
-    row = kept.row(race.setting.kind, AS_IT_SHIPS)
-    model = race.setting.model
-    row["recipe"], row["minutes"] = model.description.recipe, model.description.minutes
-    try:
-        agent = model.agent(race.epsilon, 1 - race.sure, stop="each")
-    except CicpeError as error:
-        row["refused"] = str(error)
-        kept.write()
-        return
-    row["stops_at"] = f"its own probability {race.sure:g}"
-    while (done := Tally(row.get("ends")).episodes) < min(tasks, DRAWN):
-        start = time.process_time()
-        rows = torch.arange(done, min(done + 500, tasks, DRAWN))
-        rng = stream(race.setting.seed, "comparison", race.setting.kind, done, "each")
-        outcomes = run_episodes(agent, race.fresh.select(rows), rng)
-        _add(row, outcomes.queries, outcomes.loss <= race.epsilon, agent.horizon)
-        row["processor_seconds"] = row.get("processor_seconds", 0.0) + time.process_time() - start
-        print(race.setting.kind, AS_IT_SHIPS, row["tasks"], row["accuracy"], row["measurements"], flush=True)
-        kept.write()
 
 
 def main() -> None:
@@ -394,8 +395,6 @@ def main() -> None:
         parser.error(f"--seed must be {kept.figures['seed']}, which {kept.path} was measured with; got {asked.seed}")
     for kind in [] if asked.page else asked.races:
         race = Race(RaceSetting(kind, asked.zoo, asked.seed))
-        if asked.methods is None or AS_IT_SHIPS in asked.methods:
-            measure_as_it_ships(race, asked.tasks, kept)
         for name, method in RACES[kind].items():
             if asked.methods is None or name in asked.methods:
                 measure(race, name, method, asked.tasks, kept)
@@ -419,7 +418,7 @@ def entry(row: dict[str, Any]) -> str:
 
 def names_of(kind: str) -> list[str]:
     """The rows of a race, in order."""
-    names = [AS_IT_SHIPS]
+    names = []
     for name, method in RACES[kind].items():
         names += [f"{name}, {words}" for words in method.fixed] + [name]
     return names
@@ -461,20 +460,18 @@ def goals(zoo: Path, seed: int) -> str:
     return "\n".join(f"- *{kind}*: {Race(RaceSetting(kind, zoo, seed)).goal}." for kind in RACES)
 
 
-def methods_words(figures: dict[str, Any]) -> str:
-    named = dict.fromkeys([AS_IT_SHIPS, *(name for race in RACES.values() for name in race)])
-    return "\n".join(f"- *{name}*: {WORDS[name]}." for name in named)
+def methods_words() -> str:
+    return "\n".join(f"- *{name}*: {words}." for name, words in WORDS.items())
 
 
-def models_words(figures: dict[str, Any]) -> str:
+def models_words(zoo: Path) -> str:
     """Which recipe each model had, and how long it was trained."""
-    rows = {kind: figures.get("races", {}).get(kind, {}).get(AS_IT_SHIPS, {}) for kind in RACES}
-    known = [
-        f"{kind}: recipe `{row['recipe']}`, {row['minutes']:.1f} minutes"
-        for kind, row in rows.items()
-        if "recipe" in row
-    ]
-    return "; ".join(known) or "none was measured"
+    known = []
+    for kind in RACES:
+        if (zoo / kind / "config.json").exists():
+            about = cicpe.load(str(zoo / kind)).description
+            known.append(f"{kind}: recipe `{about.recipe}`, {about.minutes:.1f} minutes")
+    return "; ".join(known) or "none was there"
 
 
 def bisection_table() -> str:
@@ -500,8 +497,8 @@ def page(figures: dict[str, Any], zoo: Path = ZOO) -> str:
         table=race_table(figures),
         verdicts=verdicts(figures),
         goals=goals(zoo, seed),
-        methods=methods_words(figures),
-        models=models_words(figures),
+        methods=methods_words(),
+        models=models_words(zoo),
         bisection=bisection_table(),
         seed=seed,
         held_out=seed + 1,
