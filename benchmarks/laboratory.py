@@ -196,7 +196,7 @@ QUEST = Method(
     {"": lambda race: QuestPlusPlayer(race.problem, race.experiment, race.limit)},
     by_spread,
     _narrowly,
-    400,
+    250,
     500,
     50,
 )

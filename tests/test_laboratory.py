@@ -190,7 +190,7 @@ def test_draws_of_a_smooth_function_have_its_posterior() -> None:
     player = rival("exact_peak").SmoothPeakBayes(problem, 0.1, 10, side=9, levels=1, draws=4096)
     place, value = torch.tensor([0, 40, 44, 80]), torch.tensor([0.3, 1.2, 0.9, -0.8])
     drawn, _ = player.posterior(place, value, torch.Generator().manual_seed(0))
-    kernel, noise = player.covariance_HLL[0].double(), float(player.hyper[1][0]) ** 2 + 1e-6
+    kernel, noise = player.covariance_CLL[0].double(), float(player.noise_V[0]) ** 2 + 1e-6
     inside, across = kernel[place][:, place] + noise * torch.eye(4), kernel[:, place]
     mean = across @ torch.linalg.solve(inside, value.double())
     variance = (kernel.diagonal() - (across * torch.linalg.solve(inside, across.T).T).sum(dim=1)).clamp_min(0)

@@ -36,7 +36,7 @@ class SmoothPeakBayes:
     problem: SmoothExperiment
     epsilon: float
     horizon: int
-    side: int = 29
+    side: int = 25
     """Points of the lattice along each setting."""
     levels: int = 4
     """Length scales along each setting, and three quarters as many noises."""
@@ -50,41 +50,38 @@ class SmoothPeakBayes:
         return settable_query(settings, torch.cartesian_prod(*lines).view(-1, len(lines)))
 
     @cached_property
-    def hyper(self) -> tuple[Tensor, Tensor]:
-        """Length scales (H x Q, in the model's coordinates) and noises (H): middles of equal factors of their ranges."""
+    def length_CQ(self) -> Tensor:
+        """Length scales in the model's coordinates: middles of equal factors of their ranges."""
         plan, settings = self.problem.plan, self.problem.units.settings
-        ranges = [
-            (low * one.extent, high * one.extent)
-            for one, (low, high) in zip(settings, length_ranges(plan), strict=True)
-        ]
-        scale = abs(self.problem.units.readout.scale) if self.problem.units.readout else 1.0
-        low, high = noise_range_of(plan)
-        lines = [_factors(*one, self.levels) for one in ranges]
-        lines.append(_factors(low / scale, high / scale, max(1, 3 * self.levels // 4)))
-        grid = torch.cartesian_prod(*lines)
-        return grid[:, :-1], grid[:, -1]
+        ranges = zip(settings, length_ranges(plan), strict=True)
+        lines = [_factors(low * one.extent, high * one.extent, self.levels) for one, (low, high) in ranges]
+        return torch.cartesian_prod(*lines).view(-1, len(settings))
 
     @cached_property
-    def covariance_HLL(self) -> Tensor:
-        lengths, _ = self.hyper
-        kernel = Kernel(lengths, torch.ones(len(lengths)), SQUARED_EXPONENTIAL)
+    def noise_V(self) -> Tensor:
+        """Noises, likewise."""
+        readout = self.problem.units.readout
+        assert readout is not None
+        low, high = (one / abs(readout.scale) for one in noise_range_of(self.problem.plan))
+        return _factors(low, high, max(1, 3 * self.levels // 4))
+
+    @cached_property
+    def covariance_CLL(self) -> Tensor:
+        kernel = Kernel(self.length_CQ, torch.ones(len(self.length_CQ)), SQUARED_EXPONENTIAL)
         return kernel.covariance(self.lattice_LQ, self.lattice_LQ)
 
     @cached_property
-    def prior_HJL(self) -> Tensor:
+    def prior_CJL(self) -> Tensor:
         """Functions of every length scale on the lattice, of the family's own form."""
         rng = torch.Generator().manual_seed(SEED)
-        lengths, noise = self.hyper
-        shape = (self.draws, WAVES)
-        white = torch.randn((*shape, lengths.shape[1]), generator=rng)
-        cosine, sine = (torch.randn(shape, generator=rng) / WAVES**0.5 for _ in range(2))
-        rows = []
-        for length in lengths:
-            task = SmoothTask(
-                (white / length)[:, None], cosine[:, None], sine[:, None], noise[:1], torch.zeros(1, lengths.shape[1])
-            )
-            rows.append(self.problem.value(task, self.lattice_LQ))
-        return torch.stack(rows)
+        dim, shape = self.length_CQ.shape[1], (self.draws, WAVES)
+        white = torch.randn((*shape, dim), generator=rng)
+        cosine, sine = (torch.randn(shape, generator=rng)[:, None] / WAVES**0.5 for _ in range(2))
+        tasks = [
+            SmoothTask((white / length)[:, None], cosine, sine, torch.zeros(1), torch.zeros(1, dim))
+            for length in self.length_CQ
+        ]
+        return torch.stack([self.problem.value(task, self.lattice_LQ) for task in tasks])
 
     def begin(self, context: Tensor) -> PeakHistory:
         return PeakHistory(torch.zeros(len(context), 0, dtype=torch.long), torch.zeros(len(context), 0))
@@ -112,21 +109,21 @@ class SmoothPeakBayes:
 
     def posterior(self, place_T: Tensor, value_T: Tensor, rng: Generator) -> tuple[Tensor, Tensor]:
         """Draws of the function on the lattice, J x L, and the mean variance of the noise."""
-        _, noise_H = self.hyper
-        inside = self.covariance_HLL[:, place_T][:, :, place_T]
-        found = condition(inside, noise_H.square() + 1e-6, value_T)
-        weight = torch.softmax(found.log_evidence().double(), dim=0)
-        chosen = systematic(weight[None], self.draws, float(torch.rand((), generator=rng)))[0]
+        inside = self.covariance_CLL[:, place_T][:, :, place_T]
+        found = condition(inside[:, None], self.noise_V.square() + 1e-6, value_T)
+        weight_CV = torch.softmax(found.log_evidence().double().flatten(), dim=0).view(-1, len(self.noise_V))
+        chosen = systematic(weight_CV.view(1, -1), self.draws, float(torch.rand((), generator=rng)))[0]
         chosen = chosen[torch.randperm(self.draws, generator=rng)]
-        prior_JL = self.prior_HJL[chosen, torch.arange(self.draws)]
-        noise = noise_H[chosen, None] * torch.randn((self.draws, len(place_T)), generator=rng)
+        length, level = chosen // len(self.noise_V), chosen % len(self.noise_V)
+        prior_JL = self.prior_CJL[length, torch.arange(self.draws)]
+        noise = self.noise_V[level, None] * torch.randn((self.draws, len(place_T)), generator=rng)
         moved = torch.empty_like(prior_JL)
-        for h in chosen.unique():
-            own = chosen == h
-            error = whitened_error(found.root[h], value_T, prior_JL[own][:, place_T], noise[own])
-            rows = found.at(h).whiten(self.covariance_HLL[h][place_T])
+        for pair in chosen.unique():
+            own, c, v = chosen == pair, pair // len(self.noise_V), pair % len(self.noise_V)
+            error = whitened_error(found.root[c, v], value_T, prior_JL[own][:, place_T], noise[own])
+            rows = found.at(c, v).whiten(self.covariance_CLL[c][place_T])
             moved[own] = posterior_draws(prior_JL[own], error, rows)
-        return moved, (weight.float() @ noise_H.square())
+        return moved, weight_CV.sum(dim=0).float() @ self.noise_V.square()
 
     def _next(self, value_JL: Tensor, peak_JQ: Tensor, noise: Tensor) -> Tensor:
         """The place whose value explains most of where the peak is; or with the highest mean plus two standard deviations."""
