@@ -247,9 +247,9 @@ RACES: dict[str, dict[str, Method]] = {
             },
             by_confidence,
             _surely,
+            200,
             500,
-            500,
-            50,
+            20,
         ),
         "GP-UCB": Method(
             {"": lambda race: RegretBounds(race.problem, race.epsilon, 1 - race.sure, race.limit)},
@@ -257,7 +257,7 @@ RACES: dict[str, dict[str, Method]] = {
             _surely,
             150,
             300,
-            25,
+            10,
             fixed={"as it comes": lambda race: race.sure},
         ),
     },
@@ -274,13 +274,20 @@ WORDS = {
 }
 
 
-def tune(race: Race, name: str, method: Method) -> dict[str, Any]:
+class Sizes(NamedTuple):
+    """Tasks per method at most; slow methods play fewer."""
+
+    tasks: int
+    tuned_on: int
+
+
+def tune(race: Race, name: str, method: Method, tasks: int) -> dict[str, Any]:
     """The variant and the threshold that need the fewest measurements at the accuracy that is asked for, on held-out tasks."""
     rows = []
     for variant, make in method.variants.items():
         player = make(race)
-        firsts = range(0, method.tuned_on, method.part)
-        parts = [_played(race, player, method, race.held_out, first, method.tuned_on) for first in firsts]
+        firsts = range(0, tasks, method.part)
+        parts = [_played(race, player, method, race.held_out, first, tasks) for first in firsts]
         played = PlayedOn(*(torch.cat(column) for column in zip(*parts, strict=True)))
         threshold = choose_threshold(played, race.sure)
         ends = Tally()
@@ -334,18 +341,19 @@ class Kept:
         write_json(self.path, self.figures)
 
 
-def measure(race: Race, name: str, method: Method, tasks: int, kept: Kept) -> None:
-    """Tunes a method where that was not done, and plays fresh tasks up to a number of them."""
-    row = kept.row(race.setting.kind, name)
-    start = time.process_time()
-    if "tuning" not in row:
-        row.update(tune(race, name, method))
-        row["tuning_seconds"] = time.process_time() - start
+def measure(race: Race, name: str, method: Method, sizes: Sizes, kept: Kept) -> None:
+    """Tunes a method where that was not done on so many tasks, and plays fresh ones up to a number of them."""
+    row, start = kept.row(race.setting.kind, name), time.process_time()
+    tuned_on, last = min(sizes.tuned_on, method.tuned_on), min(sizes.tasks, method.tasks)
+    if row.get("tuning", {"tasks": 0})["tasks"] < tuned_on:
+        tuned = tune(race, name, method, tuned_on)
+        for words in (name, *(f"{name}, {words}" for words in method.fixed)):
+            kept.row(race.setting.kind, words).clear()  # what another threshold has given
+        row.update(tuned, tuning_seconds=time.process_time() - start)
         kept.write()
     threshold = math.inf if row["threshold"] is None else row["threshold"]
     thresholds = {name: threshold} | _fixed(race, name, method, kept)
     player: Player[Any] | None = None
-    last = min(tasks, method.tasks)
     while (done := Tally(row.get("ends")).episodes) < last:
         player = player or method.variants[row["variant"]](race)
         start = time.process_time()
@@ -384,6 +392,7 @@ def main() -> None:
     parser.add_argument("--races", nargs="+", choices=list(RACES), default=list(RACES))
     parser.add_argument("--methods", nargs="+", help="of these races; all where not given")
     parser.add_argument("--tasks", type=int, default=DRAWN, help="per method, at most; slow methods play fewer")
+    parser.add_argument("--tuned-on", type=int, default=DRAWN, help="held-out tasks per method, at most, likewise")
     parser.add_argument("--seed", type=int, default=SEED, help="of the fresh tasks; the held-out ones have the next")
     parser.add_argument("--zoo", type=Path, default=ZOO, help="the folder of the ready-made models")
     parser.add_argument("--out", type=Path, default=RESULTS, help="where laboratory.json and laboratory.md are")
@@ -397,7 +406,7 @@ def main() -> None:
         race = Race(RaceSetting(kind, asked.zoo, asked.seed))
         for name, method in RACES[kind].items():
             if asked.methods is None or name in asked.methods:
-                measure(race, name, method, asked.tasks, kept)
+                measure(race, name, method, Sizes(asked.tasks, asked.tuned_on), kept)
     (asked.out / "laboratory.md").write_text(page(kept.figures, asked.zoo), encoding="utf-8")
 
 
