@@ -206,15 +206,13 @@ PRIORS = {
     f"before Beta({one.fails:g}, {one.passes:g})": one
     for one in (
         OURS.rates.before,
-        BetaShape(1, 9),
         BetaShape(0.5, 2),
         BetaShape(0.5, 0.5),
         BetaShape(1, 4),
-        BetaShape(2, 8),
         BetaShape(1, 1),
     )
 }
-PRIOR_EPISODES, PRIOR_SEED = 600, 41
+PRIOR_EPISODES, PRIOR_SEED = 400, 41
 EQUAL = (0.02, 0.2, 0.5, 0.9)
 EQUAL_CAP = 400
 
