@@ -3,16 +3,18 @@
     python benchmarks/each.py                              # plays everything and writes docs/results/each.md and its figure
     python benchmarks/each.py --tasks 400                  # quicker, and coarser
     python benchmarks/each.py --records DIR                # keeps what was played in DIR, and goes on from it
-    python benchmarks/each.py --records DIR --only ackley-3d --minutes 30   # plays one model for so long, and writes nothing
+    python benchmarks/each.py --only gp-max-1d ackley-3d   # these models; the page keeps the others
+    python benchmarks/each.py --only ackley-3d --minutes 30   # as many tasks as there is time for
 
-Queries depend neither on epsilon nor on the stop rule, so that one episode tells what both rules do at every epsilon.
+The figures are kept in docs/results/each.json, and the page is written from them. Queries depend neither on epsilon nor on the stop rule, so that one episode tells what both rules do at every epsilon.
 """
 
 import argparse
+import json
 import time
 from itertools import pairwise
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -33,6 +35,7 @@ from cicpe.streams import stream
 
 ROOT = Path(__file__).parent.parent
 PAGE, FIGURE = ROOT / "docs" / "results" / "each.md", ROOT / "docs" / "images" / "each.png"
+FIGURES = PAGE.with_suffix(".json")
 MODELS = ("best-arm-5d", "best-arm-10d", "binary-search-6d", "binary-search-10d", "gp-max-1d", "ackley-3d")
 RULES = ("average", "each")
 DELTA, SEED, CHUNK = 0.1, 50_000, 100
@@ -138,25 +141,27 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--tasks", type=int, default=4000)
     parser.add_argument("--records", type=Path)
-    parser.add_argument("--only", choices=MODELS)
+    parser.add_argument("--only", choices=MODELS, nargs="+", default=MODELS)
     parser.add_argument("--minutes", type=float, default=float("inf"), help="of playing, for each model")
     args = parser.parse_args()
     torch.set_num_threads(1)
     if args.records is not None:
         args.records.mkdir(parents=True, exist_ok=True)
-    if args.only is not None:
-        records_of(args.only, args.tasks, args.records, 60 * args.minutes)
-        return
-    costs, bins = [], []
-    for name in MODELS:
+    kept: dict[str, Any] = json.loads(FIGURES.read_text()) if FIGURES.exists() else {}
+    for name in args.only:
         model, record = cicpe.load(name), records_of(name, args.tasks, args.records, 60 * args.minutes)
+        costs, bins = [], []
         for e, epsilon in enumerate(epsilons_of(model)):
             average, each = (ends(model, record, e, rule) for rule in range(len(RULES)))
             costs.append(cost_row(name, epsilon, average, each))
             print(costs[-1], flush=True)
             bins += [(name, epsilon, found) for found in reliability(each)]
-    draw(bins).savefig(FIGURE)
-    PAGE.write_text(page(costs, bins))
+        kept[name] = {"costs": costs, "bins": bins, "date": time.strftime("%Y-%m-%d")}
+        FIGURES.write_text(json.dumps(kept, indent=1) + "\n")
+    measured = [kept[name] for name in MODELS if name in kept]
+    all_bins = [(name, epsilon, found) for part in measured for name, epsilon, found in part["bins"]]
+    draw(all_bins).savefig(FIGURE)
+    PAGE.write_text(page([row for part in measured for row in part["costs"]], all_bins))
 
 
 @styled

@@ -157,8 +157,8 @@ def _bolder(agent: BeliefAgent) -> BeliefAgent:
 
     def bold(context: torch.Tensor) -> ShownBy:
         ones = torch.ones(len(context))
-        slope, intercept, most = plain(context) if plain else (ones, 0 * ones, ones)
-        return 2 * slope, 2 * intercept, most
+        shown = plain(context) if plain else ShownBy(ones, 0 * ones, ones)
+        return shown._replace(slope=2 * shown.slope, intercept=2 * shown.intercept)
 
     return replace(agent, platt=bold)
 
@@ -264,7 +264,7 @@ def page(results: dict[str, Any]) -> str:
             "## Any (epsilon, delta)",
             "",
             f"`{part['model']}` at nine pairs of which none was trained or calibrated for specially; noise over its whole "
-            f"range; {part['episodes']} fresh tasks a pair. *Exact*: time-sharing between two thresholds, which aims at "
+            f"range; {part['episodes']} fresh tasks per pair. *Exact*: time-sharing between two thresholds, which aims at "
             "1 - delta itself and keeps no reserve.",
             "",
             "| epsilon | delta | accuracy | at least 1 - delta - 0.01 | queries | exact: accuracy | queries |",

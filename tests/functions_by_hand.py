@@ -24,6 +24,9 @@ MATERN_3, MATERN_5, RBF = 0, 1, 2
 LINE = Box([-1.0], [1.0])
 """Its own unit coordinates."""
 
+LEVEL = 0.2
+"""What functions are asked to cross."""
+
 
 def rng(seed: int = 0) -> Generator:
     return Generator().manual_seed(seed)
@@ -122,25 +125,31 @@ def truths(draw: st.DrawFn, dim: int) -> list[Truth]:
 @final
 @dataclass(frozen=True)
 class Smooth(Problem):
-    """A function from a Gaussian process on [-1, 1]: where is it largest, or how large is it there?"""
+    """A function from a Gaussian process on [-1, 1]: where is it largest, how large, or where does it cross LEVEL?"""
 
     length: float = 0.3
     levels: tuple[float, ...] = (0.1,)
     """Standard deviations of the noise, of which every task has one; it is told."""
-    asks: Literal["place", "height"] = "place"
+    asks: Literal["place", "height", "crossing"] = "place"
+    """Functions that are asked for a crossing have exactly one."""
     kind: int = RBF
     query_space = LINE
     context_names = ("noise",)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "answer_space", LINE if self.asks == "place" else Interval(-9.0, 9.0))
+        object.__setattr__(self, "answer_space", Interval(-9.0, 9.0) if self.asks == "height" else LINE)
 
     def sample(self, n: int, rng: Generator) -> tuple[Tensor, Tensor]:
         grid = np.linspace(-1, 1, 256)[:, None]
         cover = torch.tensor(correlation(self.kind, grid, grid, np.array([self.length]))) + 1e-8 * torch.eye(256)
-        white = torch.randn((n, 256), generator=rng, dtype=torch.float64)
+        drawn = n if self.asks != "crossing" else 40 * n + 200
+        white = torch.randn((drawn, 256), generator=rng, dtype=torch.float64)
         which = torch.randint(len(self.levels), (n,), generator=rng)
-        return (white @ torch.linalg.cholesky(cover).mT).float(), torch.tensor(self.levels)[which]
+        functions = (white @ torch.linalg.cholesky(cover).mT).float()
+        if self.asks == "crossing":
+            functions = functions[_changes(functions).sum(dim=1) == 1][:n]
+            assert len(functions) == n
+        return functions, torch.tensor(self.levels)[which]
 
     def observe(self, task: tuple[Tensor, Tensor], query: Tensor, rng: Generator) -> Tensor:
         at = (LINE.project(query)[:, 0] + 1) / 2 * 255
@@ -150,8 +159,18 @@ class Smooth(Problem):
         return value + task[1] * torch.randn(len(query), generator=rng)
 
     def target(self, task: tuple[Tensor, Tensor]) -> Tensor:
+        if self.asks == "crossing":
+            rows, first = torch.arange(len(task[0])), _changes(task[0]).int().argmax(dim=1)
+            low, high = task[0][rows, first], task[0][rows, first + 1]
+            return (first + (LEVEL - low) / (high - low)) / 255 * 2 - 1
         height, peak = task[0].max(dim=1)
         return height if self.asks == "height" else peak / 255 * 2 - 1
 
     def context(self, task: tuple[Tensor, Tensor]) -> Tensor:
         return task[1][:, None]
+
+
+def _changes(functions: Tensor) -> Tensor:
+    """Where functions cross LEVEL, between one point of the grid and the next."""
+    above = functions > LEVEL
+    return above[:, 1:] != above[:, :-1]

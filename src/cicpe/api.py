@@ -16,7 +16,13 @@ from cicpe.beliefs.base import Belief, BeliefConfig, FitRequest, FittedBelief
 from cicpe.beliefs.budget import CALIBRATION_SHARE, Budget
 from cicpe.calibration.alarm_fit import AlarmSizes, affordable_sizes
 from cicpe.calibration.alarm_fit import fit_alarm as fit_alarm_to
-from cicpe.calibration.thresholds import FINE, SHORT_PILOT_EPISODES, CalibrationRequest, calibrate, pilot
+from cicpe.calibration.thresholds import (
+    MIN_CALIBRATION_EPISODES,
+    SHORT_PILOT_EPISODES,
+    CalibrationRequest,
+    calibrate,
+    pilot,
+)
 from cicpe.certification.certificate import LEDGER, append_certificate
 from cicpe.certification.checkpoints import CertificationTarget, CheckpointCertifier
 from cicpe.errors import InvalidInput, UnservedWarning, allowed_by, meant
@@ -276,7 +282,7 @@ class _Run:
 def _shortened(belief: Belief, problem: Problem, epsilon: float, seconds: float, seed: int) -> Belief:
     """The same belief, with a shorter horizon where the time is short and the last queries are worth nothing."""
     estimate = pilot(belief, problem, epsilon, SHORT_PILOT_EPISODES, seed_for(seed, "calibration", "horizon"))
-    if seconds > FINE * estimate.seconds_per_episode:
+    if seconds > MIN_CALIBRATION_EPISODES * estimate.seconds_per_episode:
         return belief
     return belief.with_horizon(estimate.queries)
 

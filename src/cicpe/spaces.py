@@ -62,6 +62,17 @@ class Space(ABC):
             Distances of at least zero.
         """
 
+    def margin(self, epsilon: float) -> float:
+        """The radius of a Euclidean ball about a point, all points of which are within ``epsilon`` of it.
+
+        Args:
+            epsilon: A distance.
+
+        Returns:
+            The radius: ``epsilon`` itself, unless a space says otherwise.
+        """
+        return epsilon
+
     @abstractmethod
     def to_unit(self, point: Float[Tensor, "*batch dim"]) -> Float[Tensor, "*batch dim"]:
         """The coordinates that a network sees, roughly in [-1, 1].
@@ -169,7 +180,7 @@ class _Bounded(Space):
             return f"a number {ranges[0]}"
         if len(set(ranges)) == 1:
             return f"{len(ranges)} numbers, each {ranges[0]}"
-        return f"{len(ranges)} numbers: {', '.join(f'x{i} {one}' for i, one in enumerate(ranges, start=1))}"
+        return f"{len(ranges)} numbers: {', '.join(f'x{i} {limits}' for i, limits in enumerate(ranges, start=1))}"
 
 
 @final
@@ -249,6 +260,9 @@ class Sphere(Space):
     def distance(self, a: Float[Tensor, "*#batch dim"], b: Float[Tensor, "*#batch dim"]) -> Float[Tensor, "*#batch"]:
         # Half the squared chord equals one minus the cosine and keeps its digits when the two are close.
         return (self.project(a) - self.project(b)).square().sum(dim=-1) / 2
+
+    def margin(self, epsilon: float) -> float:
+        return math.sqrt(2 * epsilon)
 
     def to_unit(self, point: Float[Tensor, "*batch dim"]) -> Float[Tensor, "*batch dim"]:
         return point

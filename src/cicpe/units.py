@@ -17,7 +17,7 @@ from cicpe.errors import InvalidInput, meant
 from cicpe.rounding import decimals_for, interval, rounded, with_unit
 
 MeasurementKind = Literal["number", "yes/no", "count"]
-FINE = 1000
+RANGE_PARTS = 1000
 """Parts of a range that are told apart where an instrument has no step."""
 SLACK = 1e-6
 """Share of a range by which a value may lie outside for its last digit."""
@@ -84,7 +84,7 @@ class Scale(Config):
         """The nearest quantity that the instrument can be set to; a plain number where it has no step."""
         value = min(max(self.value(coordinate), self.least), self.most)
         if self.values:
-            return min(self.values, key=lambda one: abs(self.coordinate(one) - coordinate))
+            return min(self.values, key=lambda candidate: abs(self.coordinate(candidate) - coordinate))
         if self.step is not None:
             steps = min(round((value - self.low) / self.step), math.floor((self.high - self.low) / self.step + 1e-9))
             return float(f"{self.low + steps * self.step:.12g}")
@@ -93,9 +93,9 @@ class Scale(Config):
     def rounded(self, value: float) -> float:
         """A quantity with no more digits than its range asks for."""
         if self.log:
-            figures = max(3, math.ceil(-math.log10(abs(math.log(self.high / self.low)) / FINE)))
+            figures = max(3, math.ceil(-math.log10(abs(math.log(self.high / self.low)) / RANGE_PARTS)))
             return float(f"{value:.{figures}g}")
-        digits = math.ceil(-math.log10(abs(self.high - self.low) / FINE))
+        digits = math.ceil(-math.log10(abs(self.high - self.low) / RANGE_PARTS))
         return float(f"{round(value, digits):.12g}")
 
     @property
@@ -232,13 +232,13 @@ class Units(Config):
     @property
     def names(self) -> tuple[str, ...]:
         """The settings' names; none where there are no units."""
-        return tuple(one.name for one in self.settings)
+        return tuple(setting.name for setting in self.settings)
 
     def settable(self, query: Sequence[float]) -> tuple[float, ...]:
         """A model's query as it can be set."""
         if not self.settings:
             return tuple(query)
-        return tuple(one.settable(value) for one, value in zip(self.settings, query, strict=True))
+        return tuple(setting.settable(value) for setting, value in zip(self.settings, query, strict=True))
 
     def query_coordinates(self, values: Sequence[float]) -> tuple[float, ...]:
         """A query in units as a model sees it."""
@@ -260,7 +260,7 @@ class Units(Config):
         """Standard deviations of an answer's coordinates in units, by the scales' slopes there."""
         if not self.answers:
             return tuple(spread)
-        return tuple(one.slope(at) * std for one, at, std in zip(self.answers, answer, spread, strict=True))
+        return tuple(scale.slope(at) * std for scale, at, std in zip(self.answers, answer, spread, strict=True))
 
     def observation_coordinates(self, values: Sequence[float]) -> tuple[float, ...]:
         """What a model sees of a measurement in units."""
@@ -281,9 +281,11 @@ class Units(Config):
             return given
         if isinstance(given, Mapping):
             given = [self.setting(name, given) for name in self.check_names(given)]
-        for one, value in zip(self.settings, given if isinstance(given, Sequence) else [], strict=False):
-            if isinstance(value, int | float) and not one.contains(float(value)):
-                raise InvalidInput(one.name, value, f"from {one.words(one.least)} to {one.words(one.most)}")
+        for setting, value in zip(self.settings, given if isinstance(given, Sequence) else [], strict=False):
+            if isinstance(value, int | float) and not setting.contains(float(value)):
+                raise InvalidInput(
+                    setting.name, value, f"from {setting.words(setting.least)} to {setting.words(setting.most)}"
+                )
         return given
 
     def check_names(self, given: Mapping[str, object]) -> tuple[str, ...]:
@@ -304,7 +306,7 @@ class Units(Config):
         if not self.settings:
             return " ".join(f"{value:.6g}" for value in values)
         named = zip(self.settings, values, strict=True)
-        return ", ".join(f"{one.name} {with_unit(f'{value:.6g}', one.unit)}" for one, value in named)
+        return ", ".join(f"{setting.name} {with_unit(f'{value:.6g}', setting.unit)}" for setting, value in named)
 
     def observation_words(self, values: Sequence[float]) -> str:
         """A measurement as people write it."""
@@ -317,7 +319,7 @@ class Units(Config):
         if not self.answers:
             return " ".join(f"{value:.6g}" for value in values)
         named = zip(self.answers, values, strict=True)
-        return ", ".join(f"{one.name} {one.words(value)}" for one, value in named)
+        return ", ".join(f"{scale.name} {scale.words(value)}" for scale, value in named)
 
     def answer_with_region(self, values: Sequence[float], region: Sequence[Sequence[float]]) -> str:
         """An answer with its credible interval: ``temperature 845 °C (820 to 870)``; without units the answer alone."""
@@ -326,25 +328,25 @@ class Units(Config):
         if not self.answers:
             return ", ".join(figures)
         rows = zip(self.answers, figures, map(interval, region, decimals), strict=True)
-        return ", ".join(f"{one.name} {with_unit(figure, one.unit)} ({ends})" for one, figure, ends in rows)
+        return ", ".join(f"{scale.name} {with_unit(figure, scale.unit)} ({ends})" for scale, figure, ends in rows)
 
     def tolerance_words(self, epsilon: float) -> str:
         """How far off an answer may be, in words."""
         if not self.answers:
             return f"{epsilon:g}"
-        each = [one.tolerance(epsilon) for one in self.answers]
+        each = [scale.tolerance(epsilon) for scale in self.answers]
         if len(each) == 1:
             return each[0]
-        return " and ".join(f"{off} in {one.name}" for off, one in zip(each, self.answers, strict=True))
+        return " and ".join(f"{off} in {scale.name}" for off, scale in zip(each, self.answers, strict=True))
 
 
 def _to_model(scales: Sequence[Scale], values: Sequence[float]) -> tuple[float, ...]:
     if not scales:
         return tuple(values)
-    return tuple(one.coordinate(value) for one, value in zip(scales, values, strict=True))
+    return tuple(scale.coordinate(value) for scale, value in zip(scales, values, strict=True))
 
 
 def _from_model(scales: Sequence[Scale], coordinates: Sequence[float]) -> tuple[float, ...]:
     if not scales:
         return tuple(coordinates)
-    return tuple(one.value(at) for one, at in zip(scales, coordinates, strict=True))
+    return tuple(scale.value(at) for scale, at in zip(scales, coordinates, strict=True))

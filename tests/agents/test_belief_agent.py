@@ -5,10 +5,12 @@ from typing import Any, NamedTuple
 
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from torch import Generator, Tensor
 
 from cicpe.agents.base import Agent, Proposal
-from cicpe.agents.belief_agent import BeliefAgent
+from cicpe.agents.belief_agent import BeliefAgent, ShownBy, calibrated_confidence
 from cicpe.beliefs.network.belief import NetworkBelief
 from cicpe.beliefs.network.memories.attention import AttentionConfig
 from cicpe.beliefs.network.memories.delta_rule import DeltaRuleConfig
@@ -276,3 +278,22 @@ def test_a_broken_agent_fails(broken: type[Bisection], message: str) -> None:
 def test_one_episode_checks_nothing() -> None:
     with pytest.raises(InvalidInput, match="n must be at least 2; got 1"):
         check_agent(Bisection(), EXACT, n=1)
+
+
+@settings(max_examples=60, deadline=None)
+@given(slope=st.floats(0.1, 4.0), intercept=st.floats(-3.0, 3.0), low=st.floats(-2.0, 4.0), most=st.floats(0.9, 1.0))
+def test_below_the_lowest_threshold_no_more_is_shown_than_is_believed(
+    slope: float, intercept: float, low: float, most: float
+) -> None:
+    """A correction that was fitted at stops once showed 0.5 before the first query, where 0.08 were right."""
+    raw = torch.linspace(-8, 8, 641, dtype=torch.float64)
+    numbers = (torch.full_like(raw, value) for value in (slope, intercept, most, low))
+    shown = calibrated_confidence(torch.sigmoid(raw), ShownBy(*numbers))
+    plain = torch.sigmoid(slope * raw + intercept).clamp_max(most)
+    at_stops = raw >= low
+    torch.testing.assert_close(shown[at_stops], plain[at_stops])
+    assert bool((shown <= plain + 1e-9).all())
+    far_below = raw < low - max(0.0, (slope - 1) * low + intercept)
+    assert bool((shown[far_below] <= torch.sigmoid(raw[far_below]) + 1e-9).all())
+    assert bool((shown.diff() >= -1e-9).all())
+    assert float(shown.diff().max()) < 0.025 * max(slope, 2.0) / 4 + 1e-6  # no jump

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 
 import cicpe
-from cicpe.agents.belief_agent import BeliefAgent
+from cicpe.agents.belief_agent import BeliefAgent, ShownBy
 from cicpe.beliefs.particles.belief import ParticleBelief, ParticleConfig
 from cicpe.evaluation.diagnose import DRAWS, diagnose, rank_test
 from cicpe.problems.binary_search import BinarySearch
@@ -32,7 +32,7 @@ def particles(sharpened: float = 1.0) -> BeliefAgent:
     platt = (
         None
         if sharpened == 1
-        else (lambda c: (torch.full((len(c),), sharpened), torch.zeros(len(c)), torch.ones(len(c))))
+        else (lambda c: ShownBy(torch.full((len(c),), sharpened), torch.zeros(len(c)), torch.ones(len(c))))
     )
     return stopping_at(belief, 0.85, 0.2, platt=platt)
 
@@ -45,6 +45,10 @@ def test_an_exact_posterior_passes_and_a_sharpened_confidence_fails() -> None:
     assert found.markov_bound <= found.accuracy
     assert found.second_moment_bound is not None
     assert found.second_moment_bound <= found.sampled_accuracy
+    assert found.rewards is not None
+    assert found.rewards.drawn <= found.rewards.recommended <= found.rewards.ideal
+    assert found.rewards.ideal - found.rewards.recommended <= found.rewards.gap_bound
+    assert abs(found.rewards.drawn - found.sampled_accuracy) < 0.08  # the posterior is right about its own draws
     assert found.by_time[0][0] == 0
     # Negative control: the same decisions, said with four times the log-odds.
     wrong = diagnose(particles(sharpened=4.0), problem, 400, seed=1)

@@ -18,6 +18,7 @@ from cicpe.problems.gp_max import GPMax
 from cicpe.problems.structure import structure_of
 from cicpe.spaces import Box, Interval
 from cicpe.training.recipes import choose
+from functions_by_hand import LEVEL, Smooth
 
 Scored = Literal["distance", "gap", "twice the gap", "square of the gap"]
 SQUARE = Box([0.0] * 2, [1.0] * 2)
@@ -143,6 +144,21 @@ def test_the_recipe_follows_from_what_is_seen(problem: Problem, recipe: str) -> 
     assert choice.reasons
 
 
+def test_a_level_that_is_crossed_is_seen() -> None:
+    level = structure_of(Smooth(asks="crossing", length=0.6)).crossed_level
+    assert level is not None
+    assert abs(level - LEVEL) < 0.02
+    config = choose("functions", Smooth(asks="crossing", length=0.6)).config
+    assert isinstance(config, FunctionBeliefConfig)
+    assert (config.functions.answer, config.functions.level) == ("crossing", level)
+
+
+@pytest.mark.parametrize("problem", [Smooth(), Bumps(), Ackley(1), Ackley(3), BestArm(5), BinarySearch(1)], ids=repr)
+def test_a_largest_or_smallest_value_is_no_level(problem: Problem) -> None:
+    """Ackley's functions all have the same least value, which is not crossed."""
+    assert structure_of(problem).crossed_level is None
+
+
 def test_functions_are_asked_what_the_problem_asks() -> None:
     for problem, answer, loss in (
         (Bumps(), "place", "distance"),
@@ -159,7 +175,7 @@ def test_functions_are_asked_what_the_problem_asks() -> None:
     "problem", [BinarySearch(2), BestArm(3), Heights(2.0), Bumps(scored="twice the gap")], ids=repr
 )
 def test_functions_are_refused_where_they_do_not_know_the_answer(problem: Problem) -> None:
-    with pytest.raises(cicpe.InvalidInput, match="place of the largest value, or that value"):
+    with pytest.raises(cicpe.InvalidInput, match="place of the largest value, that value"):
         choose("functions", problem)
 
 

@@ -343,13 +343,8 @@ def test_from_the_form_to_a_stopped_campaign(page: Page, address: str) -> None:
     train_and_measure(page, address, "peak-1d-form")
 
 
-QUICK = ("psychometric-yes-no",)
-"""What is taken from its file to a stopped campaign in every run of the tests; the others in the slow ones."""
-
-
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[] if name in QUICK else [pytest.mark.slow]) for name in EASY]
-)
+@pytest.mark.slow  # about a minute each; the form above is taken to its end in every run of the tests
+@pytest.mark.parametrize("name", EASY)
 def test_from_a_file_to_a_stopped_campaign(page: Page, address: str, tmp_path: Path, name: str) -> None:
     """The six files of ``tests/cli/test_experiments.py``, on the page."""
     file = tmp_path / "mine.toml"

@@ -19,6 +19,7 @@ from torch import Generator, Tensor
 import cicpe
 from cicpe import zoo
 from cicpe.episodes.outcomes import Outcomes, run_episodes
+from cicpe.experiments import template_names
 from cicpe.problems import TaskBatch
 
 RECORDED: dict[str, dict[str, Any]] = json.loads((Path(__file__).parent / "decisions.json").read_text())
@@ -62,7 +63,8 @@ def played(name: str) -> Outcomes:
 
 
 def test_every_model_was_recorded() -> None:
-    assert sorted(RECORDED) == zoo.names()
+    """The ready-made kinds came later: what they promise is measured in docs/results/ready-made.md."""
+    assert sorted(RECORDED) == sorted(set(zoo.names()) - set(template_names()))
 
 
 @pytest.mark.parametrize(

@@ -194,14 +194,14 @@ class Alarm:
             evidence = torch.zeros_like(alarm_state.time) if detector is None else detector.logit(alarm_state.hidden)
         one_sided = alarm_state.total.abs().amax(dim=-1) / alarm_state.time.sqrt()
         seen = alarm_state.time * self.config.entries
-        found = [
+        statistics = [
             evidence,
             alarm_state.excess / (alarm_state.variance + SOFT).sqrt(),
             alarm_state.largest,
             one_sided,
             (alarm_state.closeness - seen) / seen.sqrt(),  # a sum of exponential variables, if all is right
         ]
-        return torch.stack(found[: self.config.statistics], dim=-1)
+        return torch.stack(statistics[: self.config.statistics], dim=-1)
 
     def _log_tail(self, alarm_state: AlarmState) -> Float[Tensor, "batch statistic"]:
         """Log of the chance of a larger statistic under the prior, between its kept quantiles and beyond them."""

@@ -16,8 +16,20 @@ from cicpe.beliefs.base import EDGE, Belief
 
 NEAR, FAR = 1.5, 5.0
 """Between how many standard deviations off the recommendation redundant queries are tried."""
-ShownBy = tuple[Tensor, Tensor, Tensor]
-"""Slope and intercept by which log-odds of success are shown, and the largest confidence that is, for each episode."""
+
+
+class ShownBy(NamedTuple):
+    """How confidence is shown in each episode: log-odds = slope * log-odds + intercept, up to a most."""
+
+    slope: Float[Tensor, " batch"]
+    intercept: Float[Tensor, " batch"]
+    most: Float[Tensor, " batch"]
+    low: Float[Tensor, " batch"] | None = None
+    """Log-odds of the lowest threshold: the correction was fitted where episodes stop, and says nothing of less."""
+
+
+DESCENT = 2.0
+"""Slope of the log-odds below the lowest threshold, until they are the belief's own."""
 PlattByContext = Callable[[Float[Tensor, "batch context"]], ShownBy]
 
 
@@ -159,5 +171,11 @@ def calibrated_confidence(confidence: Float[Tensor, " batch"], platt: ShownBy | 
     """Confidence as it is shown: its log-odds corrected by a slope and an intercept for each episode, up to a most."""
     if platt is None:
         return confidence
-    slope, intercept, most = platt
-    return torch.minimum(torch.sigmoid(slope * torch.logit(confidence, eps=EDGE) + intercept), most)
+    raw = torch.logit(confidence, eps=EDGE)
+    shown = platt.slope * raw + platt.intercept
+    if platt.low is not None:
+        # Below the lowest threshold no more is shown than the belief itself says, but for a steep way down to that.
+        at_low = platt.slope * platt.low + platt.intercept
+        below = torch.minimum(shown, torch.maximum(raw, at_low - DESCENT * (platt.low - raw)))
+        shown = torch.where(raw < platt.low, below, shown)
+    return torch.minimum(torch.sigmoid(shown), platt.most)

@@ -74,13 +74,13 @@ class VerifyingAgent(Agent):
     def quantiles(
         self, state: VerifyingState, levels: Sequence[float], rng: Generator
     ) -> Float[Tensor, "batch answer level"] | None:
-        found: Tensor | None = self.agent.quantiles(state.within, levels, rng)
-        return found
+        quantiles: Tensor | None = self.agent.quantiles(state.within, levels, rng)
+        return quantiles
 
     def stops_at(self, state: VerifyingState) -> Float[Tensor, " batch"] | None:
-        found: Tensor | None = self.agent.stops_at(state.within)
-        return found
+        threshold: Tensor | None = self.agent.stops_at(state.within)
+        return threshold
 
     def p_value(self, state: VerifyingState) -> Float[Tensor, " batch"] | None:
-        found: Tensor | None = self.agent.p_value(state.within)
-        return found
+        p_value: Tensor | None = self.agent.p_value(state.within)
+        return p_value

@@ -78,6 +78,12 @@ class Assessment(NamedTuple):
         return StopView(self.time, minimum_time, self.confidence[epsilon], self.std, self.stop_value[epsilon], going)
 
 
+def without_caches(owner: object) -> dict[str, Any]:
+    """The attributes of an object without those that are cached properties, which are made anew where they are used."""
+    kept = {name for name in vars(owner) if not isinstance(getattr(type(owner), name, None), cached_property)}
+    return {name: vars(owner)[name] for name in kept}
+
+
 class Belief(LearnsFromPlates):
     """The part of an agent that does not depend on epsilon and delta."""
 
@@ -89,9 +95,8 @@ class Belief(LearnsFromPlates):
     """Whether the target is the largest value of what is observed, or its place."""
 
     def __getstate__(self) -> dict[str, Any]:
-        """What is pickled: not what is cached, which is made anew and may hold functions that cannot be pickled."""
-        kept = {name for name in vars(self) if not isinstance(getattr(type(self), name, None), cached_property)}
-        return {name: vars(self)[name] for name in kept}
+        """What is pickled: not what is cached, which may hold functions that cannot be pickled."""
+        return without_caches(self)
 
     @property
     @abstractmethod
@@ -112,6 +117,18 @@ class Belief(LearnsFromPlates):
     def judges_gaps(self) -> bool:
         """Whether epsilon is how far the value at the answer may be below the largest, and not a distance."""
         return False
+
+    def random_queries(self, n: int, rng: Generator) -> Float[Tensor, "n query"]:
+        """Queries that do not look at the histories, for episodes that stray from what the belief would ask.
+
+        Args:
+            n: How many.
+            rng: Draws them.
+
+        Returns:
+            Queries all over the space: uniform ones, or some of those that a belief has prepared for.
+        """
+        return self.query_space.sample(n, rng)
 
     def refuse_costs(self, costs: Sequence[Tensor]) -> None:
         """Refuses costs, in beliefs that do not value queries.

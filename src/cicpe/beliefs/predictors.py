@@ -58,7 +58,7 @@ class Prediction(NamedTuple):
 
     def contradiction(self, other: "Prediction") -> Float[Tensor, "*batch observation"]:
         """The evidence against this prediction that another would give on average: KL(other || this), per entry."""
-        p, q = (torch.sigmoid(one.logit).clamp(1e-4, 1 - 1e-4) for one in (other, self))
+        p, q = (torch.sigmoid(prediction.logit).clamp(1e-4, 1 - 1e-4) for prediction in (other, self))
         coin = p * (p / q).log() + (1 - p) * ((1 - p) / (1 - q)).log()
         ratio, apart = other.log_std - self.log_std, (other.mean - self.mean) * torch.exp(-self.log_std)
         return torch.where(self.binary, coin, (torch.exp(2 * ratio) + apart.square() - 1) / 2 - ratio)

@@ -219,7 +219,7 @@ def reflect(unit: Float[Tensor, "*batch parameter"]) -> Float[Tensor, "*batch pa
     """Folds points back into [-1, 1] at its walls: a symmetric move stays symmetric."""
     folded = unit + 1
     folded.sub_((folded / 4).floor_(), alpha=4)
-    return folded.sub_(2).abs_().neg_().add_(1)
+    return 1 - folded.sub_(2).abs_()
 
 
 class MoveDraws(NamedTuple):
@@ -239,6 +239,9 @@ class MoveDraws(NamedTuple):
     """One where a coordinate changes, else zero."""
     fresh: Bool[Tensor, " particle"]
     """Which particles move to a draw from the prior instead."""
+    local: Bool[Tensor, " particle"]
+    """Which do not, and how many these are."""
+    n_local: Float[Tensor, ""]
     prior_PF: Float[Tensor, "parameter fresh"]
     log_uniform: Float[Tensor, " particle"]
     """What a gain is compared with."""
@@ -249,7 +252,7 @@ def draw_move(model: SMCTarget, n: int, global_share: float, rng: Generator) -> 
     p = len(model.half_P)
     kind = torch.rand(n, generator=rng)
     length = torch.exp(math.log(0.1) * torch.rand(n, generator=rng)) * 1.5
-    one, two = (torch.randperm(n, generator=rng) for _ in range(2))
+    start, end = (torch.randperm(n, generator=rng) for _ in range(2))
     # Half of the moves change every coordinate, half a random part of them.
     share = torch.where(torch.rand(n, generator=rng) < 0.5, 1.0, torch.rand(n, generator=rng).clamp_min(1 / p))
     moved_PN = (share > torch.rand((n, p), generator=rng).T).float()
@@ -260,14 +263,16 @@ def draw_move(model: SMCTarget, n: int, global_share: float, rng: Generator) -> 
     is_jump = is_along & (torch.rand(n, generator=rng) < 0.15)
     fresh = kind > 1 - global_share
     return MoveDraws(
-        one=one,
-        two=two,
+        one=start,
+        two=end,
         along=torch.where(is_along & ~is_jump, scale / math.sqrt(2), 0.0),
         jump=is_jump.float(),
         walk=torch.where(is_along, 0.01 * scale, scale),
         noise_PN=noise_NP.T,
         moved_PN=moved_PN.contiguous(),
         fresh=fresh,
+        local=(local := ~fresh),
+        n_local=local.sum().double(),
         prior_PF=model.prior(n, rng)[fresh].T,
         log_uniform=torch.rand(n, generator=rng).double().log(),
     )
@@ -278,9 +283,10 @@ def _candidates(unit_PBN: Tensor, root_columns: Sequence[Tensor], scale_B: Tenso
     start_PBN, end_PBN = (unit_PBN.gather(2, index.expand_as(unit_PBN)) for index in (draws.one, draws.two))
     scale_B1 = scale_B.float()[:, None]
     step_PBN = start_PBN.sub_(end_PBN).mul_(scale_B1 * draws.along + draws.jump)
-    walk_PBN = torch.zeros_like(unit_PBN)
-    for p, (column_PB1, noise_N) in enumerate(zip(root_columns, draws.noise_PN, strict=True)):
-        walk_PBN[p:].addcmul_(column_PB1, noise_N)
+    noises = draws.noise_PN.unbind()
+    walk_PBN = root_columns[0] * noises[0]
+    for p in range(1, len(noises)):
+        walk_PBN[p:].addcmul_(root_columns[p], noises[p])
     step_PBN.add_(walk_PBN.mul_(scale_B1 * draws.walk)).mul_(draws.moved_PN[:, None])
     proposed_PBN = reflect(step_PBN.add_(unit_PBN))
     proposed_PBN[:, :, draws.fresh] = draws.prior_PF[:, None]
@@ -317,7 +323,7 @@ def move(model: SMCTarget, cloud: ParticleCloud, phi_B: Tensor, draws: Sequence[
         accept = draw.log_uniform < gain
         for old, new in changes:
             torch.where(accept, new, old, out=old)
-        rate = (accept & ~draw.fresh).sum(dim=-1) / (~draw.fresh).sum().double()
+        rate = (accept & draw.local).sum(dim=-1) / draw.n_local
         accepted_B = accepted_B + rate / len(draws)
         scale_B = (scale_B * torch.exp(rate - 0.25)).clamp(1e-3, 2.0)
     return cloud._replace(

@@ -110,7 +110,7 @@ class Straying:
         assessment = self.assessor.propose(state, rng)
         n = len(assessment.query)
         strays = torch.rand(n, generator=rng) < STRAYS
-        elsewhere = self.belief.query_space.sample(n, rng)[:, None].expand_as(assessment.query)
+        elsewhere = self.belief.random_queries(n, rng)[:, None].expand_as(assessment.query)
         return assessment._replace(query=torch.where(strays[:, None, None], elsewhere, assessment.query))
 
     def observe(self, state: Any, query: Tensor, observation: Tensor) -> Any:

@@ -129,7 +129,11 @@ class Calibration(Config):
         """
         if not self.platt:
             return None
-        table = torch.tensor(self.platt, dtype=torch.float64)  # point x epsilon x 2
+        rows = [
+            [(*platt, _lowest(cells)) for platt, cells in zip(platts, by_epsilon, strict=True)]
+            for platts, by_epsilon in zip(self.platt, self.rules["confidence"], strict=True)
+        ]
+        table = torch.tensor(rows, dtype=torch.float64)  # point x epsilon x 3
         epsilons = torch.tensor(self.epsilons, dtype=torch.float64).log()
         by_point = _interpolated(epsilons, math.log(epsilon), table.transpose(0, 1))
         grid = self.grid
@@ -138,8 +142,9 @@ class Calibration(Config):
 
         def by_context(context: Float[Tensor, "batch context"]) -> ShownBy:
             corners = grid.corners(context)
-            slope, intercept = (by_point[corners.point] * corners.weight[..., None]).sum(dim=1).float().unbind(dim=-1)
-            return slope, intercept, torch.full_like(slope, most)
+            shown = (by_point[corners.point] * corners.weight[..., None]).sum(dim=1).float()
+            slope, intercept, low = shown.unbind(dim=-1)
+            return ShownBy(slope, intercept, torch.full_like(slope, most), low)
 
         return by_context
 
@@ -309,3 +314,8 @@ def _interpolated(grid: Tensor, at: float, values: Float[Tensor, "knot ..."]) ->
     upper = int(torch.searchsorted(grid, place).clamp(1, len(grid) - 1))
     share = (place - float(grid[upper - 1])) / max(float(grid[upper] - grid[upper - 1]), 1e-12)
     return (1 - share) * values[upper - 1] + share * values[upper]
+
+
+def _lowest(cells: Cells) -> float:
+    """Log-odds of the lowest threshold of any delta; of an even chance where there is none."""
+    return _log_odds(min((cell.threshold for cell in cells if cell is not None), default=0.5))

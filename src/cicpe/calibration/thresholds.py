@@ -36,7 +36,7 @@ PILOT_EPISODES = 512
 """Episodes of a pilot, at most; a chunk of them where episodes are slow."""
 SHORT_PILOT_EPISODES = 32
 """Episodes of a pilot where one takes a good part of a second."""
-FINE = 1000
+MIN_CALIBRATION_EPISODES = 1000
 """Calibration episodes that a short budget is to have room for; else the horizon is cut to what is needed."""
 CURVE_POINTS = 12
 """About how many points a curve of success has."""

@@ -174,7 +174,7 @@ def certify(
     fresh = stream_seed(seed, weights, thresholds, epsilon, delta, sorted(known.items()), stop, len(earlier))
     result = certify_checkpoint(agent, tasks, epsilon, delta, alpha, episodes, fresh, executor)
     spent = alpha + sum(item.alpha for item in earlier)
-    found = result._asdict()
+    evidence = result._asdict()
     return Certificate(
         sentence=_sentence(result, about.problem, epsilon, delta, known, alpha, spent, len(earlier)),
         problem=about.problem,
@@ -200,7 +200,7 @@ def certify(
         made=datetime.now(UTC).isoformat(timespec="seconds"),
         versions={"cicpe": __version__, "torch": torch.__version__, "numpy": np.__version__}
         | {"python": platform.python_version()},
-        **found,
+        **evidence,
     )
 
 
@@ -222,17 +222,17 @@ def _sentence(
     at = "".join(f" at {name} {value:g}" for name, value in context.items())
     counts = f"{result.successes:,} of {result.episodes_used:,} fresh episodes succeeded"
     if result.certified:
-        said = (
+        sentence = (
             f"Certified: on {problem}{at}, tasks drawn from the prior, the answer is within {epsilon:g} with "
             f"probability above {1 - delta:g}. A model for which this is false passes with probability at most "
             f"{alpha:g} ({counts})."
         )
     else:
-        said = (
+        sentence = (
             f"Not certified: the evidence does not show that on {problem}{at} the answer is within {epsilon:g} with "
             f"probability above {1 - delta:g} ({counts}; at confidence {1 - alpha:g} they show more than "
             f"{result.success_lower_bound:.4f})."
         )
     if earlier:
-        said += f" With {earlier} earlier test{'s' * (earlier > 1)} of these weights, alpha spent is {spent:g}."
-    return said
+        sentence += f" With {earlier} earlier test{'s' * (earlier > 1)} of these weights, alpha spent is {spent:g}."
+    return sentence

@@ -82,8 +82,8 @@ def certify(
             executor=executor,
         )
         if played.changed:
-            said = f"{certificate.sentence} The tasks had {played.said}, which is not the model's own."
-            certificate = certificate.model_copy(update={"sentence": said, "problem_options": played.options})
+            sentence = f"{certificate.sentence} The tasks had {played.said}, which is not the model's own."
+            certificate = certificate.model_copy(update={"sentence": sentence, "problem_options": played.options})
         if kept is not None:
             kept.append(certificate)
     if place is None:

@@ -112,15 +112,18 @@ def _draw(drawn: "PriorPredictive", problem: Any, plan: "Experiment", png: Path)
     from cicpe.plots.experiments import plot_curves, plot_surfaces
 
     settings, readout = problem.units.settings, problem.units.readout
-    names = [f"{one.name} ({one.unit})" if one.unit else one.name for one in (*settings[:2], readout)]
-    places = [one.name for one in problem.units.answers] == [one.name for one in settings]
+    names = [
+        f"{quantity.name} ({quantity.unit})" if quantity.unit else quantity.name
+        for quantity in (*settings[:2], readout)
+    ]
+    places = [answer.name for answer in problem.units.answers] == [setting.name for setting in settings]
     title = f"{plan.title}: eight experiments of this kind" if plan.title else "Eight experiments of this kind"
     if len(drawn.grid) == 1:
         figure = plot_curves(
             drawn.grid[0],
-            [one.truth for one in drawn.draws],
-            [(one.read_at[:, 0], one.readings) for one in drawn.draws],
-            [float(one.answer[0]) if places else None for one in drawn.draws],
+            [draw.truth for draw in drawn.draws],
+            [(draw.read_at[:, 0], draw.readings) for draw in drawn.draws],
+            [float(draw.answer[0]) if places else None for draw in drawn.draws],
             (names[0], names[1]),
             log=settings[0].log,
             title=title,
@@ -128,8 +131,8 @@ def _draw(drawn: "PriorPredictive", problem: Any, plan: "Experiment", png: Path)
     else:
         figure = plot_surfaces(
             (drawn.grid[0], drawn.grid[1]),
-            [one.truth for one in drawn.draws],
-            [(float(one.answer[0]), float(one.answer[1])) if places else None for one in drawn.draws],
+            [draw.truth for draw in drawn.draws],
+            [(float(draw.answer[0]), float(draw.answer[1])) if places else None for draw in drawn.draws],
             (names[0], names[1], names[2]),
             log=(settings[0].log, settings[1].log),
             title=title,

@@ -70,7 +70,12 @@ def diagnose(
 
 
 def _plain(result: "Diagnosis") -> dict[str, Any]:
-    return result._asdict() | {"at_stop": result.at_stop._asdict(), "ranks": result.ranks._asdict()}
+    rewards = None if result.rewards is None else result.rewards._asdict()
+    return result._asdict() | {
+        "at_stop": result.at_stop._asdict(),
+        "ranks": result.ranks._asdict(),
+        "rewards": rewards,
+    }
 
 
 def _report(result: "Diagnosis", epsilon: float) -> None:
@@ -93,6 +98,14 @@ def _report(result: "Diagnosis", epsilon: float) -> None:
     ]
     if result.second_moment_bound is not None:
         rows.append(("second moment", f"{result.second_moment_bound:.3f}", "a bound on that, from the mean square"))
+    if result.rewards is not None:
+        own = result.rewards
+        rows += [
+            ("best answer", f"{own.ideal:.3f}", "what the posterior gives the best answer that was tried"),
+            ("recommended", f"{own.recommended:.3f}", "the same of the recommendation"),
+            ("drawn", f"{own.drawn:.3f}", "the same of an answer that is drawn"),
+            ("given away", f"{own.gap_bound:.3f}", "at most, by recommending what is recommended (the paper's bound)"),
+        ]
     for row in rows:
         table.add_row(*row)
     print_table(table)

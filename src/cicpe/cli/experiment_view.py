@@ -20,9 +20,9 @@ LABEL = 8
 def pictures(drawn: "PriorPredictive", units: Units) -> list[str]:
     """Lines with two experiments side by side, under each other."""
     assert units.readout is not None
-    low, high = (float(edge(one.truth)) for edge, one in ((np.min, _lowest(drawn)), (np.max, _highest(drawn))))
+    low, high = (float(edge(draw.truth)) for edge, draw in ((np.min, _lowest(drawn)), (np.max, _highest(drawn))))
     flat = len(drawn.grid) == 1
-    panels = [_curve(one, drawn, units, low, high) if flat else _map(one, low, high) for one in drawn.draws]
+    panels = [_curve(draw, drawn, units, low, high) if flat else _map(draw, low, high) for draw in drawn.draws]
     if flat:
         labels = [f"{high:.4g}"] + [""] * (HEIGHT - 2) + [f"{low:.4g}"]
         below = _axis(units.settings[0])
@@ -40,15 +40,15 @@ def pictures(drawn: "PriorPredictive", units: Units) -> list[str]:
 
 
 def _lowest(drawn: "PriorPredictive") -> "DrawnExperiment":
-    return min(drawn.draws, key=lambda one: float(one.truth.min()))
+    return min(drawn.draws, key=lambda draw: float(draw.truth.min()))
 
 
 def _highest(drawn: "PriorPredictive") -> "DrawnExperiment":
-    return max(drawn.draws, key=lambda one: float(one.truth.max()))
+    return max(drawn.draws, key=lambda draw: float(draw.truth.max()))
 
 
-def _axis(one: Scale) -> str:
-    ends = f"{one.low:.4g}", f"{one.high:.4g}"
+def _axis(scale: Scale) -> str:
+    ends = f"{scale.low:.4g}", f"{scale.high:.4g}"
     return ends[0] + " " * (WIDTH - len(ends[0]) - len(ends[1])) + ends[1]
 
 
@@ -62,9 +62,9 @@ def _legend(drawn: "PriorPredictive", units: Units, low: float, high: float) -> 
     return f"{units.readout.name} from {low:.4g} (blank) to {high:.4g} (@){unit}; {across} across, {up} upwards"
 
 
-def _named(one: Scale) -> str:
-    unit = f" ({one.unit})" if one.unit else ""
-    return f"{one.name}{unit}" + (", log scale" if one.log else "")
+def _named(scale: Scale) -> str:
+    unit = f" ({scale.unit})" if scale.unit else ""
+    return f"{scale.name}{unit}" + (", log scale" if scale.log else "")
 
 
 def _column(share: float) -> int:
@@ -76,26 +76,26 @@ def _row(value: float, low: float, high: float) -> int:
     return HEIGHT - 1 - min(max(int(share * HEIGHT), 0), HEIGHT - 1)
 
 
-def _share(one: Scale, value: float) -> float:
-    return (one.coordinate(value) - one.start) / one.extent
+def _share(scale: Scale, value: float) -> float:
+    return (scale.coordinate(value) - scale.start) / scale.extent
 
 
-def _curve(one: "DrawnExperiment", drawn: "PriorPredictive", units: Units, low: float, high: float) -> list[str]:
+def _curve(draw: "DrawnExperiment", drawn: "PriorPredictive", units: Units, low: float, high: float) -> list[str]:
     canvas = [[" "] * WIDTH for _ in range(HEIGHT)]
     across = units.settings[0]
     if units.answers and units.answers[0].name == across.name:
         for row in canvas:
-            row[_column(_share(across, float(one.answer[0])))] = "|"
-    for place, value in zip(drawn.grid[0], one.truth, strict=True):
+            row[_column(_share(across, float(draw.answer[0])))] = "|"
+    for place, value in zip(drawn.grid[0], draw.truth, strict=True):
         canvas[_row(float(value), low, high)][_column(_share(across, float(place)))] = "o"
-    for (place, *_), value in zip(one.read_at, one.readings, strict=True):
+    for (place, *_), value in zip(draw.read_at, draw.readings, strict=True):
         if low <= value <= high:
             canvas[_row(float(value), low, high)][_column(_share(across, float(place)))] = "x"
     return ["".join(row) for row in canvas]
 
 
-def _map(one: "DrawnExperiment", low: float, high: float) -> list[str]:
-    rows: Sequence[int] = np.linspace(len(one.truth) - 1, 0, HEIGHT).round().astype(int).tolist()
-    columns: Sequence[int] = np.linspace(0, one.truth.shape[1] - 1, WIDTH).round().astype(int).tolist()
+def _map(draw: "DrawnExperiment", low: float, high: float) -> list[str]:
+    rows: Sequence[int] = np.linspace(len(draw.truth) - 1, 0, HEIGHT).round().astype(int).tolist()
+    columns: Sequence[int] = np.linspace(0, draw.truth.shape[1] - 1, WIDTH).round().astype(int).tolist()
     scale = (len(SHADES) - 1) / (high - low) if high > low else 0.0
-    return ["".join(SHADES[round((one.truth[i, j] - low) * scale)] for j in columns) for i in rows]
+    return ["".join(SHADES[round((draw.truth[i, j] - low) * scale)] for j in columns) for i in rows]

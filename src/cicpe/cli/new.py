@@ -115,7 +115,7 @@ def _document(ask: Ask) -> dict[str, Any]:
     settings = [_setting(ask, i + 1, count) for i in range(count)]
     measurement = _measurement(ask, find)
     goal: dict[str, Any] = {"find": find}
-    names = [one["name"] for one in settings]
+    names = [setting["name"] for setting in settings]
     if find == "formula":
         model, goal["find"] = _formula(ask, names)
         names = [goal["find"]]
@@ -175,31 +175,38 @@ def _tolerance(ask: Ask, name: str) -> float | str:
 
 def _setting(ask: Ask, number: int, count: int) -> dict[str, Any]:
     which = "it" if count == 1 else f"number {number}"
-    one: dict[str, Any] = {"name": str(ask(f"What is {which} called?" if count > 1 else "What do you set?"))}
-    one["unit"] = str(ask("In which unit?", default=""))
-    one["range"] = [_number(ask, "Its lowest value?"), _number(ask, "Its highest value?")]
-    if one["range"][0] > 0 and one["range"][1] / one["range"][0] >= 5 and _yes(ask, "Do equal factors matter equally?"):
-        one["scale"] = "log"
+    setting: dict[str, Any] = {"name": str(ask(f"What is {which} called?" if count > 1 else "What do you set?"))}
+    setting["unit"] = str(ask("In which unit?", default=""))
+    setting["range"] = [_number(ask, "Its lowest value?"), _number(ask, "Its highest value?")]
+    if (
+        setting["range"][0] > 0
+        and setting["range"][1] / setting["range"][0] >= 5
+        and _yes(ask, "Do equal factors matter equally?")
+    ):
+        setting["scale"] = "log"
     step = _number(ask, "In which steps can it be set? (0: freely)", 0)
-    return one | ({"step": step} if step else {})
+    return setting | ({"step": step} if step else {})
 
 
 def _measurement(ask: Ask, find: str) -> dict[str, Any]:
-    one: dict[str, Any] = {"name": str(ask("What do you read off?"))}
+    measurement: dict[str, Any] = {"name": str(ask("What do you read off?"))}
     kinds = {"number": "a number", "yes/no": "yes or no", "count": "how many (of how many)"}
     if find == "threshold":
         kinds.pop("number")
     kind = _choice(ask, "What is that?", kinds) if find in ("threshold", "formula") else "number"
-    one["kind"] = kind
+    measurement["kind"] = kind
     if kind == "count":
-        one["of"] = _whole(ask, "Out of how many each time?", 10)
+        measurement["of"] = _whole(ask, "Out of how many each time?", 10)
     if kind == "number":
-        one["unit"] = str(ask("In which unit?", default=""))
+        measurement["unit"] = str(ask("In which unit?", default=""))
         if find != "formula":
-            one["typical"] = [_number(ask, "Its lowest typical value?"), _number(ask, "Its highest typical value?")]
+            measurement["typical"] = [
+                _number(ask, "Its lowest typical value?"),
+                _number(ask, "Its highest typical value?"),
+            ]
         low, high = _number(ask, "How noisy is it at least? (a standard deviation)"), _number(ask, "And at most?")
-        one["noise"] = low if low == high else [low, high]
-    return one
+        measurement["noise"] = low if low == high else [low, high]
+    return measurement
 
 
 def _threshold(ask: Ask, setting: dict[str, Any]) -> dict[str, Any]:

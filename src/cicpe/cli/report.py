@@ -62,14 +62,16 @@ def report(
     if Path(run).is_file():
         if option:
             raise InvalidInput("option", option, "left out with a comparison or a sweep: nothing is played")
-        made = _file(Path(run))
+        run_report = _file(Path(run))
     else:
         trained = load_model(run, problem, changed_problem)
         with playing(jobs, backend) as executor:
-            made = _model(trained, run, epsilon, delta, noise, episodes, random_seed, robustness, option, executor)
-    page = made.write(out)
+            run_report = _model(
+                trained, run, epsilon, delta, noise, episodes, random_seed, robustness, option, executor
+            )
+    page = run_report.write(out)
     if as_json:
-        print_json({"page": str(page), **made.numbers})
+        print_json({"page": str(page), **run_report.numbers})
     else:
         say(f"{page}")
 
@@ -103,8 +105,8 @@ def _model(
     played = tasks_of(model, None, option, noise)
     folder = model_folder(name)
     setting = default_setting(model, epsilon, delta, noise, episodes, random_seed, played.problem)
-    made = model_report(model, folder.name, setting, folder, robustness, played.problem, executor)
+    page_report = model_report(model, folder.name, setting, folder, robustness, played.problem, executor)
     if not played.changed:
-        return made
-    lead = f"{made.lead} Tasks with {played.said}, which is not the model's own."
-    return made._replace(lead=lead, numbers=made.numbers | {"options": played.options})
+        return page_report
+    lead = f"{page_report.lead} Tasks with {played.said}, which is not the model's own."
+    return page_report._replace(lead=lead, numbers=page_report.numbers | {"options": played.options})

@@ -80,9 +80,9 @@ class SessionCommands(NamedTuple):
         if campaign is not None:
             return self.store.find(campaign)
         known = self.store.campaigns()
-        last = [one for one in known if one.id == self.recent.last] or known
+        last = [record for record in known if record.id == self.recent.last] or known
         if len(last) != 1:
-            names = ", ".join(one.name for one in known[-9:])
+            names = ", ".join(record.name for record in known[-9:])
             raise InvalidInput("campaign", None, f"one of {names}" if known else "begun first: cicpe session new")
         return last[0]
 
@@ -284,7 +284,9 @@ def tell(
         campaign,
         about,
         as_json,
-        lambda one, which: one.tell(_observation(one, rest), at=really, confirm=yes, key=key, **which),
+        lambda open_campaign, which: open_campaign.tell(
+            _observation(open_campaign, rest), at=really, confirm=yes, key=key, **which
+        ),
     )
 
 
@@ -304,7 +306,9 @@ def correct(
         campaign,
         EarlierStep(step),
         as_json,
-        lambda one, which: one.correct(step, _observation(one, values), confirm=yes, key=key, **which),
+        lambda open_campaign, which: open_campaign.correct(
+            step, _observation(open_campaign, values), confirm=yes, key=key, **which
+        ),
     )
 
 
@@ -319,7 +323,9 @@ def release(
 ) -> None:
     """Let a campaign stop that the alarm holds, once you have looked at its data. The log keeps that, and why."""
     about = OpenQuery(version)
-    _change(place, campaign, about, as_json, lambda one, which: one.release(reason, key=key, **which))
+    _change(
+        place, campaign, about, as_json, lambda open_campaign, which: open_campaign.release(reason, key=key, **which)
+    )
 
 
 @session_app.command()
@@ -331,7 +337,7 @@ def verify(
     as_json: options.Json = False,
 ) -> None:
     """Ask for K redundant queries before a stop is final: they expose a prior that is wrong."""
-    _change(place, campaign, None, as_json, lambda one, _: one.ask_to_verify(queries, key=key))
+    _change(place, campaign, None, as_json, lambda open_campaign, _: open_campaign.ask_to_verify(queries, key=key))
 
 
 @session_app.command()
@@ -343,7 +349,9 @@ def undo(
     as_json: options.Json = False,
 ) -> None:
     """Take back the last change: the query before it is open again. The log keeps both."""
-    _change(place, campaign, OpenQuery(version), as_json, lambda one, which: one.undo(key=key, **which))
+    _change(
+        place, campaign, OpenQuery(version), as_json, lambda open_campaign, which: open_campaign.undo(key=key, **which)
+    )
 
 
 @session_app.command()
@@ -358,7 +366,7 @@ def skip(
 ) -> None:
     """The open query cannot be measured: show another, away from it."""
     about = OpenQuery(version, step)
-    _change(place, campaign, about, as_json, lambda one, which: one.skip(reason, key=key, **which))
+    _change(place, campaign, about, as_json, lambda open_campaign, which: open_campaign.skip(reason, key=key, **which))
 
 
 @session_app.command(context_settings=VALUES)
@@ -390,9 +398,11 @@ def attach(
     if value is None:
         if not query.endswith(".csv"):
             raise InvalidInput("value", None, "given: attach QUERY VALUE, or attach FILE.csv")
-        _change(place, campaign, None, as_json, lambda one, _: _attach_table(one, Path(query), yes, key))
+        _change(
+            place, campaign, None, as_json, lambda open_campaign, _: _attach_table(open_campaign, Path(query), yes, key)
+        )
         return
-    _change(place, campaign, None, as_json, lambda one, _: _attach_one(one, query, value, yes, key))
+    _change(place, campaign, None, as_json, lambda open_campaign, _: _attach_one(open_campaign, query, value, yes, key))
 
 
 @session_app.command()
@@ -425,7 +435,7 @@ def show_events(
         record = commands.record(campaign)
         events, seen = commands.store.events(record.id), commands.recent.seen(record.id)
     if as_json:
-        entries = [one.model_dump(mode="json") for one in events]
+        entries = [event.model_dump(mode="json") for event in events]
         print_json({"campaign": record.name, "id": record.id, "events": entries})
         return
     print(f"{record.name} ({record.id[:8]})")
@@ -476,7 +486,7 @@ def list_campaigns(
     with _commands(place) as commands:
         records, last = commands.store.campaigns(), commands.recent.last
     if as_json:
-        print_json({"campaigns": [one.model_dump(mode="json") for one in records], "last": last})
+        print_json({"campaigns": [record.model_dump(mode="json") for record in records], "last": last})
     elif records:
         show_campaigns(records, last)
     else:
@@ -631,6 +641,6 @@ def _attach_table(campaign: "Campaign", file: Path, confirm: bool, key: str | No
 
 def _free_name(store: "Store", model: str) -> str:
     """The model's name, with a number where it is taken."""
-    taken = {one.name for one in store.campaigns()}
+    taken = {record.name for record in store.campaigns()}
     wish = re.sub(r"[^A-Za-z0-9._-]", "-", model).lstrip("-._")[:56] or "campaign"
     return next(name for i in range(len(taken) + 1) if (name := wish if i == 0 else f"{wish}-{i + 1}") not in taken)

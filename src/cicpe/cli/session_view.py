@@ -92,8 +92,8 @@ def show_posterior(status: "Status", limits: Sequence[Sequence[float]] | None) -
         drawn, figures = strip(low, middle, high, ends), (rounded(middle, decimals), interval((low, high), decimals))
         name = f"x{i + 1}"
         if status.units.answers:
-            one = status.units.answers[i]
-            name, figures = one.name, (with_unit(figures[0], one.unit), with_unit(figures[1], one.unit))
+            scale = status.units.answers[i]
+            name, figures = scale.name, (with_unit(figures[0], scale.unit), with_unit(figures[1], scale.unit))
         table.add_row(name, *figures, f"{ends[0]:g}", drawn, f"{ends[1]:g}")
     print_table(table)
 
@@ -134,10 +134,10 @@ def show_campaigns(records: "Sequence[CampaignRecord]", last: str | None) -> Non
     table = plain_table()
     for heading in ("", "name", "id", "model", "epsilon", "delta", "events", "created (UTC)"):
         table.add_column(heading)
-    for one in records:
-        mark, when = "*" if one.id == last else "", one.created[:16].replace("T", " ")
-        figures = f"{one.epsilon:g}", f"{one.delta:g}", str(one.version)
-        table.add_row(mark, one.name, one.id[:8], one.model, *figures, when)
+    for record in records:
+        mark, when = "*" if record.id == last else "", record.created[:16].replace("T", " ")
+        figures = f"{record.epsilon:g}", f"{record.delta:g}", str(record.version)
+        table.add_row(mark, record.name, record.id[:8], record.model, *figures, when)
     print_table(table)
 
 

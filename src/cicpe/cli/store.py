@@ -26,14 +26,14 @@ def check(place: Place = None, as_json: options.Json = False) -> int:
     from cicpe.sessions.stores.opening import open_existing
 
     with closing(open_existing(place)) as store:
-        found, where = check_store(store), store.place
+        result, where = check_store(store), store.place
     if as_json:
-        print_json({"store": where} | found._asdict())
+        print_json({"store": where} | result._asdict())
     else:
-        _say_faults(found.faults)
-        held = f"{amount(found.campaigns, 'campaign')} with {amount(found.events, 'entry')}"
-        say(f"{where}: {held}, {amount(len(found.faults), 'fault') if found.faults else 'all whole'}.")
-    return DAMAGED if found.faults else 0
+        _say_faults(result.faults)
+        held = f"{amount(result.campaigns, 'campaign')} with {amount(result.events, 'entry')}"
+        say(f"{where}: {held}, {amount(len(result.faults), 'fault') if result.faults else 'all whole'}.")
+    return DAMAGED if result.faults else 0
 
 
 @store_app.command()
@@ -45,13 +45,13 @@ def backup(
     """Write a store to one file while others go on using it, and check the file. Exit code 1 if it has faults."""
     from cicpe.sessions.stores.moving import back_up
 
-    made = back_up(place, file)
+    result = back_up(place, file)
     if as_json:
-        print_json({"file": str(file)} | made._asdict())
+        print_json({"file": str(file)} | result._asdict())
     else:
-        _say_faults(made.faults)
-        say(f"{file}: {amount(made.campaigns, 'campaign')} with {amount(made.events, 'entry')}.")
-    return DAMAGED if made.faults else 0
+        _say_faults(result.faults)
+        say(f"{file}: {amount(result.campaigns, 'campaign')} with {amount(result.events, 'entry')}.")
+    return DAMAGED if result.faults else 0
 
 
 @store_app.command()
@@ -86,10 +86,10 @@ def copy(
     from cicpe.sessions.stores.opening import open_existing, open_store
     from cicpe.sessions.stores.sql import SqlStore
 
-    with closing(open_existing(source)) as one, closing(open_store(target)) as other:
-        assert isinstance(other, SqlStore)
-        done = copy_store(one, other)
-        where = other.place
+    with closing(open_existing(source)) as source_store, closing(open_store(target)) as target_store:
+        assert isinstance(target_store, SqlStore)
+        done = copy_store(source_store, target_store)
+        where = target_store.place
     if as_json:
         print_json({"to": where} | done._asdict())
         return

@@ -137,8 +137,8 @@ def _finish(child: "subprocess.Popen[bytes]", folder: Path) -> str | None:
     if code == 0 and (folder / FIGURES).exists():
         return None
     lines = (folder / LOG).read_text(encoding="utf-8", errors="replace").split("\n")
-    said = [line for line in lines if line.strip()]
-    return said[-1] if said and code > 0 else f"ended by signal {-code}" if code < 0 else f"exit code {code}"
+    log_lines = [line for line in lines if line.strip()]
+    return log_lines[-1] if log_lines and code > 0 else f"ended by signal {-code}" if code < 0 else f"exit code {code}"
 
 
 def read_files(folder: Path) -> Files:

@@ -81,8 +81,8 @@ def read_sweep(path: Path) -> Sweep:
     """The sweep in a file, or an error that says which part of it is wrong."""
     try:
         text = path.read_text(encoding="utf-8")
-        found = json.loads(text) if path.suffix == ".json" else tomllib.loads(text)
-        return Sweep.model_validate(json.loads(json.dumps(found, default=str, allow_nan=False)))
+        document = json.loads(text) if path.suffix == ".json" else tomllib.loads(text)
+        return Sweep.model_validate(json.loads(json.dumps(document, default=str, allow_nan=False)))
     except ValidationError as error:
         fault = error.errors()[0]
         value = None if fault["type"] == "missing" else fault["input"]
@@ -150,23 +150,23 @@ def left_to_do(sweep: Sweep, runs: Sequence[Run], known: Sequence[SweepRow], tra
         A request for every run that is not complete.
     """
     kept = {(row.run, row.row["asked"], row.row["model_sha256"]) for row in known}
-    found = {}
+    requests = {}
     for run in runs:
         sha256 = run.model_sha256
         cells = [cell for cell in _cells(sweep) if (run.name, cell["asked"], sha256) not in kept]
         if cells:
             files = read_files(run.folder) if travels else {}
-            found[run.name] = RunRequest(run.folder, run.words, cells, files)
-    return found
+            requests[run.name] = RunRequest(run.folder, run.words, cells, files)
+    return requests
 
 
 def wanted_rows(sweep: Sweep, runs: Sequence[Run], known: Sequence[SweepRow]) -> list[dict[str, Any]]:
     """The rows of the runs and cells that were asked for, as they are printed; other ones of the file are left out."""
     rows = {(row.run, row.row["asked"], row.row["model_sha256"]): row for row in known}
-    found = [rows.get((run.name, cell["asked"], run.model_sha256)) for run in runs for cell in _cells(sweep)]
+    selected = [rows.get((run.name, cell["asked"], run.model_sha256)) for run in runs for cell in _cells(sweep)]
     return [
         {"run": row.run, "settings": row.settings} | row.row | {"asked": json.loads(row.row["asked"])}
-        for row in found
+        for row in selected
         if row is not None
     ]
 

@@ -38,10 +38,10 @@ def problem_of(name: str, pairs: Sequence[str] | None, **flags: Any) -> "tuple[P
     """The problem with the options that were given, as flags of their own or by ``--option``, and the latter."""
     from cicpe.problems import make_problem
 
-    said, options = given(**flags), read_options(name, pairs)
-    for flag, value in said.items():
+    flag_values, options = given(**flags), read_options(name, pairs)
+    for flag, value in flag_values.items():
         _said_once(flag, value, options)
-    return make_problem(name, **said | options), options
+    return make_problem(name, **flag_values | options), options
 
 
 def load_model(model: str, problem: str | None = None, changed_problem: bool = False) -> "Model":
@@ -141,15 +141,15 @@ def read_settings(pairs: Sequence[str] | None) -> dict[str, Any]:
 
 
 def _read_pairs(flag: str, pairs: Sequence[str] | None, form: str) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     for pair in pairs or ():
         name, equals, text = pair.partition("=")
         if not equals or not all(name.split(".")):
             raise InvalidInput(flag, pair, form)
-        if name in found:
+        if name in values:
             raise InvalidInput(flag, pair, f"one value of {name}, not two")
-        found[name] = _json_or_text(text)
-    return found
+        values[name] = _json_or_text(text)
+    return values
 
 
 def typed_options(problem: "str | type[Problem]", options: dict[str, Any]) -> dict[str, Any]:

@@ -52,11 +52,11 @@ class Verdict(NamedTuple):
 
     def cells(self) -> list[str]:
         """The verdict as a row of a table."""
-        found, state = self.found, "ok" if self.fault is None else "FAILED"
+        played, state = self.found, "ok" if self.fault is None else "FAILED"
         figures = [""] * 6
-        if found is not None:
-            figures = [f"{found.epsilon:.3g}", f"{found.delta:g}", f"{found.episodes}", f"{found.accuracy:.3f}"]
-            figures += [f"{found.p_value:.2g}", f"{found.mean_queries:.2f}"]
+        if played is not None:
+            figures = [f"{played.epsilon:.3g}", f"{played.delta:g}", f"{played.episodes}", f"{played.accuracy:.3f}"]
+            figures += [f"{played.p_value:.2g}", f"{played.mean_queries:.2f}"]
         return [self.name, state, (self.sha256 or "")[:12], *figures, self.fault or self.not_played or ""]
 
 
@@ -69,14 +69,14 @@ def verify(name: str, folder: Path, episodes: int | None, seed: int) -> Verdict:
         return Verdict(name, fault=" ".join(str(error).split()))
     verdict = Verdict(name, sha256=model.sha256)
     try:
-        found = _play(model, episodes, seed)
+        played = _play(model, episodes, seed)
     except DataError as error:
         return verdict._replace(not_played=f"not played: {error}")
     except CicpeError as error:
         return verdict._replace(fault=str(error))
-    if found.p_value < LEVEL:
-        verdict = verdict._replace(fault=f"accuracy is significantly below {1 - found.delta:g}")
-    return verdict._replace(found=found)
+    if played.p_value < LEVEL:
+        verdict = verdict._replace(fault=f"accuracy is significantly below {1 - played.delta:g}")
+    return verdict._replace(found=played)
 
 
 def _check_hashes(model: Model, folder: Path) -> None:
@@ -91,9 +91,9 @@ def _check_hashes(model: Model, folder: Path) -> None:
         card = read_file(folder / "card.md").decode()
     except UnicodeDecodeError as error:
         raise ModelError(f"card.md is not text: {error}") from None
-    for said in re.findall(r"\b[0-9a-f]{64}\b", card):
-        if said not in (model.fingerprint, *listed.values()):
-            raise ModelError(f"card.md names the SHA-256 {said[:12]}..., which is none of this model's")
+    for digest in re.findall(r"\b[0-9a-f]{64}\b", card):
+        if digest not in (model.fingerprint, *listed.values()):
+            raise ModelError(f"card.md names the SHA-256 {digest[:12]}..., which is none of this model's")
     for certificate in read_ledger(folder / LEDGER):
         certificate.check(model.sha256, calibration_sha256(model), model.fingerprint)
 

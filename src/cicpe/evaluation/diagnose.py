@@ -3,8 +3,10 @@
 - Reliability of the confidence: within bins of equal size, how far it is from the share that succeeds (expected
   calibration error), and the Brier score; at the stop and at every time.
 - Simulation-based calibration of the posterior: the rank of the true target among draws is uniform, by chi-square.
-- Two bounds on success from the losses alone. Markov: P(loss <= epsilon) >= E[(1 - loss/epsilon)+]. Second moment:
-  an answer drawn from the posterior succeeds with at least 1 - E[distance^2]/epsilon^2, for a distance loss.
+- Two bounds on success. Markov, from the losses alone: P(loss <= epsilon) >= E[(1 - loss/epsilon)+]. Second moment, for
+  a distance loss: an answer drawn from the posterior succeeds with at least 1 - E|draw - target|^2 / rho^2.
+- What the posterior says of its own answers, for a distance loss: the reward of the best one, of the recommendation
+  and of a drawn one, and the paper's bound on what the recommendation gives away (``evaluation.theory``).
 """
 
 from functools import partial
@@ -20,6 +22,7 @@ from cicpe.episodes.blocks import EpisodeBlock, blocks
 from cicpe.episodes.play import play
 from cicpe.errors import InvalidInput
 from cicpe.evaluation.reliability import Reliability, reliability
+from cicpe.evaluation.theory import posterior_rewards, second_moment_bound
 from cicpe.parallel import HERE, Executor
 from cicpe.problems import Problem, TaskBatch
 from cicpe.streams import block_stream, seed_for
@@ -39,6 +42,15 @@ class RankTest(NamedTuple):
     episodes: int
 
 
+class MeanRewards(NamedTuple):
+    """Of ``theory.Rewards``, the mean over episodes."""
+
+    ideal: float
+    recommended: float
+    drawn: float
+    gap_bound: float
+
+
 class Diagnosis(NamedTuple):
     """What was found on fresh episodes of one (epsilon, delta)."""
 
@@ -56,6 +68,8 @@ class Diagnosis(NamedTuple):
     """Success of an answer drawn from the posterior at the stop."""
     second_moment_bound: float | None
     """It is at least this; None where the loss is not a distance."""
+    rewards: MeanRewards | None
+    """What the posteriors at the stop say of their own answers; None where the loss is not a distance."""
 
 
 def rank_test(ranks: Tensor, draws: int, bins: int = RANKS) -> RankTest:
@@ -95,7 +109,11 @@ def diagnose(agent: BeliefAgent, problem: Problem, episodes: int, seed: int, exe
             table = reliability(confidence[here], right[here])
             by_time.append((t, table.error, table.brier))
     success = end.loss <= agent.epsilon
-    distance = None if not problem.has_distance_loss else end.sampled_loss.double().square().mean()
+    second_moment, rewards = None, None
+    if problem.has_distance_loss:
+        margin = problem.answer_space.margin(agent.epsilon)
+        second_moment = float(second_moment_bound(end.second_moment.double().mean(), margin))
+        rewards = MeanRewards(*(float(column.double().mean()) for column in end.rewards.unbind(dim=1)))
     return Diagnosis(
         episodes=episodes,
         accuracy=float(success.double().mean()),
@@ -105,7 +123,8 @@ def diagnose(agent: BeliefAgent, problem: Problem, episodes: int, seed: int, exe
         ranks=rank_test(end.rank, DRAWS),
         markov_bound=float((1 - end.loss.double() / agent.epsilon).clamp_min(0).mean()),
         sampled_accuracy=float((end.sampled_loss <= agent.epsilon).double().mean()),
-        second_moment_bound=None if distance is None else float(1 - distance / agent.epsilon**2),
+        second_moment_bound=second_moment,
+        rewards=rewards,
     )
 
 
@@ -117,6 +136,10 @@ class _End(NamedTuple):
     loss: Tensor
     sampled_loss: Tensor
     rank: Tensor
+    second_moment: Tensor
+    """Mean squared distance from draws to the target."""
+    rewards: Tensor
+    """As in ``MeanRewards``; zero where the loss is not a distance."""
 
 
 def _play_block(
@@ -130,6 +153,8 @@ def _play_block(
         torch.zeros(n),
         torch.zeros(n),
         torch.zeros(n, tasks.target.shape[-1], dtype=torch.long),
+        torch.zeros(n),
+        torch.zeros(n, len(MeanRewards._fields)),
     )
     way: list[tuple[Tensor, Tensor, Tensor]] = []
     for step in play(agent, tasks, rng):
@@ -142,5 +167,9 @@ def _play_block(
             end.queries[done], end.confidence[done], end.loss[done] = step.time, proposal.confidence[ends], loss[ends]
             end.sampled_loss[done] = part.loss(draws[:, 0])
             end.rank[done] = (draws < part.target[:, None]).sum(dim=1)
+            end.second_moment[done] = (draws - part.target[:, None]).square().sum(dim=-1).mean(dim=1)
+            if problem.has_distance_loss:
+                answers = problem.answer_space, draws, proposal.recommendation[ends]
+                end.rewards[done] = torch.stack(posterior_rewards(*answers, agent.epsilon), dim=1)
     time, confidence, right = (torch.cat(column) for column in zip(*way, strict=True))
     return end, (time, confidence, right)

@@ -65,8 +65,8 @@ def _pair(path: Path, values: Range, log: bool = False) -> Iterator[FileFault]:
 
 
 def _settings(settings: tuple[ExperimentSetting, ...]) -> Iterator[FileFault]:
-    for i, one in enumerate(settings):
-        yield from check_setting(("setting", i), one)
+    for i, setting in enumerate(settings):
+        yield from check_setting(("setting", i), setting)
 
 
 def check_setting(path: Path, one: ExperimentSetting) -> Iterator[FileFault]:
@@ -86,31 +86,31 @@ def check_setting(path: Path, one: ExperimentSetting) -> Iterator[FileFault]:
         yield FileFault((*path, "step"), one.step, "at least a millionth of the range")
 
 
-def _measurement(one: ExperimentMeasurement) -> Iterator[FileFault]:
+def _measurement(measurement: ExperimentMeasurement) -> Iterator[FileFault]:
     for name in ("typical", "limits"):
-        values = getattr(one, name)
+        values = getattr(measurement, name)
         if values is not None:
             yield from _pair(("measurement", name), values)
     for name in ("typical", "noise", "limits"):
-        if one.kind != "number" and getattr(one, name) is not None:
-            allowed = f"left out: it is for numbers, and this is a {one.kind} measurement"
-            yield FileFault(("measurement", name), _plain(getattr(one, name)), allowed)
-    if one.kind != "count" and one.of is not None:
-        yield FileFault(("measurement", "of"), one.of, "left out: it is for counts")
-    if one.kind != "number":
+        if measurement.kind != "number" and getattr(measurement, name) is not None:
+            allowed = f"left out: it is for numbers, and this is a {measurement.kind} measurement"
+            yield FileFault(("measurement", name), _plain(getattr(measurement, name)), allowed)
+    if measurement.kind != "count" and measurement.of is not None:
+        yield FileFault(("measurement", "of"), measurement.of, "left out: it is for counts")
+    if measurement.kind != "number":
         return
-    if one.noise is None:
+    if measurement.noise is None:
         yield FileFault(("measurement", "noise"), None, "given: a standard deviation, or the range that it may be in")
-    elif isinstance(one.noise, tuple):
-        yield from _pair(("measurement", "noise"), one.noise, log=True)
-    elif one.noise <= 0:
-        yield FileFault(("measurement", "noise"), one.noise, "above 0")
-    noise = _high(one.noise)
-    if one.typical is not None and noise is not None and one.typical[0] < one.typical[1]:
-        width = one.typical[1] - one.typical[0]
+    elif isinstance(measurement.noise, tuple):
+        yield from _pair(("measurement", "noise"), measurement.noise, log=True)
+    elif measurement.noise <= 0:
+        yield FileFault(("measurement", "noise"), measurement.noise, "above 0")
+    noise = _high(measurement.noise)
+    if measurement.typical is not None and noise is not None and measurement.typical[0] < measurement.typical[1]:
+        width = measurement.typical[1] - measurement.typical[0]
         if not 1e-5 * width <= noise <= 10 * width:
             allowed = f"from a hundred-thousandth to ten times the width of typical, {width:g}"
-            yield FileFault(("measurement", "noise"), _plain(one.noise), allowed)
+            yield FileFault(("measurement", "noise"), _plain(measurement.noise), allowed)
 
 
 def _ranges(model: Any) -> Iterator[FileFault]:
@@ -134,9 +134,9 @@ def _ranges(model: Any) -> Iterator[FileFault]:
 
 def _names(settings: tuple[ExperimentSetting, ...], model: Any) -> Iterator[FileFault]:
     taken: set[str] = set()
-    for i, one in enumerate(settings):
-        yield from _name(("setting", i, "name"), one.name, taken)
-        taken.add(one.name)
+    for i, setting in enumerate(settings):
+        yield from _name(("setting", i, "name"), setting.name, taken)
+        taken.add(setting.name)
     for name in model.parameters if isinstance(model, FormulaModel) else ():
         yield from _name(("model", "parameters", name), name, taken)
         taken.add(name)
@@ -172,7 +172,7 @@ def _kinds(
 
 def _lengths(settings: tuple[ExperimentSetting, ...], model: Any) -> Iterator[FileFault]:
     """Lengths and widths, which are measured by the settings' scales."""
-    by_name = {one.name: one for one in settings}
+    by_name = {setting.name: setting for setting in settings}
     if isinstance(model, SmoothModel) and model.lengths is not None:
         if model.bumps is not None:
             yield FileFault(("model", "bumps"), model.bumps, "left out with lengths")
@@ -209,8 +209,8 @@ def _length(path: Path, length: float | Range, setting: ExperimentSetting, share
         allowed = "a factor above 1, or a low and a high one" if log else "a number above 0, or a low and a high one"
         yield FileFault(path, _plain(length), allowed)
         return
-    found = [share_of_length(one, setting) for one in ends]
-    if not shares[0] <= found[0] <= found[1] <= shares[1]:
+    length_shares = [share_of_length(end, setting) for end in ends]
+    if not shares[0] <= length_shares[0] <= length_shares[1] <= shares[1]:
         least, most = (length_of_share(share, setting) for share in shares)
         yield FileFault(path, _plain(length), f"from {least:.3g} to {most:.3g} for the range of {setting.name}")
 
@@ -230,15 +230,15 @@ def length_of_share(share: float, setting: ExperimentSetting) -> float:
 def _formula(settings: tuple[ExperimentSetting, ...], model: Any) -> Iterator[FileFault]:
     if not isinstance(model, FormulaModel):
         return
-    names, parameters = {one.name for one in settings}, set(model.parameters)
+    names, parameters = {setting.name for setting in settings}, set(model.parameters)
     try:
         formula = read_formula(model.formula, names | parameters)
     except FormulaError as error:
         yield FileFault(("model", "formula"), model.formula, str(error))
         return
-    for i, one in enumerate(settings):
-        if one.name not in formula.names:
-            yield FileFault(("setting", i, "name"), one.name, "a name that the formula uses")
+    for i, setting in enumerate(settings):
+        if setting.name not in formula.names:
+            yield FileFault(("setting", i, "name"), setting.name, "a name that the formula uses")
     for name in sorted(parameters - formula.names):
         yield FileFault(("model", "parameters", name), name, "a name that the formula uses")
     if not any(isinstance(entry, tuple | ExperimentParameter) for entry in model.parameters.values()):
@@ -257,8 +257,8 @@ def _syntax(model: Any) -> Iterator[FileFault]:
 def _written_tolerances(goal: ExperimentGoal) -> Iterator[FileFault]:
     """Tolerances by themselves, where the settings are not known."""
     by_name = goal.within if isinstance(goal.within, dict) else {"": goal.within}
-    for name, given in by_name.items():
-        yield from _tolerance(("goal", "within", name) if name else ("goal", "within"), given, name, None)
+    for name, tolerance in by_name.items():
+        yield from _tolerance(("goal", "within", name) if name else ("goal", "within"), tolerance, name, None)
 
 
 def unknowns(model: FormulaModel) -> list[str]:
@@ -274,14 +274,14 @@ def _goal(model: Any, goal: ExperimentGoal) -> Iterator[FileFault]:
     path: Path = ("goal", "find")
     if isinstance(model, FormulaModel):
         known = unknowns(model)
-        for one in goal.sought:
+        for expression in goal.sought:
             try:
-                used = read_formula(one, set(model.parameters)).names
+                used = read_formula(expression, set(model.parameters)).names
             except FormulaError as error:
-                yield FileFault(path, one, f"a parameter or an expression of parameters: {error}")
+                yield FileFault(path, expression, f"a parameter or an expression of parameters: {error}")
                 continue
             if not used & set(known):
-                yield FileFault(path, one, f"something unknown: of {', '.join(known)}")
+                yield FileFault(path, expression, f"something unknown: of {', '.join(known)}")
         if len(set(goal.sought)) < len(goal.sought):
             yield FileFault(path, list(goal.sought), "different things")
     else:
@@ -318,16 +318,16 @@ def _within(
         if not low <= goal.level <= high:
             yield FileFault(("goal", "level"), goal.level, f"within typical, {low:g} to {high:g}")
     names = _sought_names(settings, measurement, model, goal)
-    given = goal.within if isinstance(goal.within, dict) else dict.fromkeys(names, goal.within)
-    for name in given:
+    tolerances = goal.within if isinstance(goal.within, dict) else dict.fromkeys(names, goal.within)
+    for name in tolerances:
         if name not in names:
             yield FileFault(("goal", "within", name), name, f"one of {', '.join(names)}{meant(name, names)}")
     for name in names:
         path: Path = ("goal", "within", name) if isinstance(goal.within, dict) else ("goal", "within")
-        if name not in given:
+        if name not in tolerances:
             yield FileFault(path, None, "given: everything that is sought needs its tolerance")
         else:
-            yield from _tolerance(path, given[name], name, _sought_range(name, settings, measurement, model, goal))
+            yield from _tolerance(path, tolerances[name], name, _sought_range(name, settings, measurement, model, goal))
 
 
 def _sought_names(
@@ -335,7 +335,7 @@ def _sought_names(
 ) -> list[str]:
     if isinstance(model, FormulaModel):
         return list(goal.sought)
-    return [measurement.name] if goal.find in ("height", "depth") else [one.name for one in settings]
+    return [measurement.name] if goal.find in ("height", "depth") else [setting.name for setting in settings]
 
 
 def _sought_range(
@@ -352,17 +352,17 @@ def _sought_range(
         return (limits, "any") if isinstance(limits, tuple) else None
     if goal.find in ("height", "depth"):
         return None if measurement.typical is None else (measurement.typical, "linear")
-    known = {one.name: one for one in settings if one.range or one.values}
+    known = {setting.name: setting for setting in settings if setting.range or setting.values}
     return (known[name].limits, known[name].scale) if name in known else None
 
 
-def _tolerance(path: Path, given: float | str, name: str, known: tuple[Range, str] | None) -> Iterator[FileFault]:
-    share = per_cent(given) if isinstance(given, str) else None
-    if isinstance(given, str) and share is None:
-        yield FileFault(path, given, 'a number, or per cent such as "10 %"')
+def _tolerance(path: Path, tolerance: float | str, name: str, known: tuple[Range, str] | None) -> Iterator[FileFault]:
+    share = per_cent(tolerance) if isinstance(tolerance, str) else None
+    if isinstance(tolerance, str) and share is None:
+        yield FileFault(path, tolerance, 'a number, or per cent such as "10 %"')
         return
-    if not isinstance(given, str) and given <= 0:
-        yield FileFault(path, given, "above 0")
+    if not isinstance(tolerance, str) and tolerance <= 0:
+        yield FileFault(path, tolerance, "above 0")
         return
     if known is None:
         return
@@ -371,17 +371,17 @@ def _tolerance(path: Path, given: float | str, name: str, known: tuple[Range, st
         return
     if share is not None and (scale == "linear" or low <= 0):
         yield FileFault(
-            path, given, f"a number: per cent of {name} needs a log scale" if scale == "linear" else "a number"
+            path, tolerance, f"a number: per cent of {name} needs a log scale" if scale == "linear" else "a number"
         )
         return
     if share is None and scale == "log":
-        yield FileFault(path, given, f'per cent, such as "10 %": {name} is on a log scale')
+        yield FileFault(path, tolerance, f'per cent, such as "10 %": {name} is on a log scale')
         return
-    part = math.log1p(share) / math.log(high / low) if share is not None else float(given) / (high - low)
+    part = math.log1p(share) / math.log(high / low) if share is not None else float(tolerance) / (high - low)
     if not LEAST_SHARE <= part <= MOST_SHARE:
         ends = (LEAST_SHARE * (high - low), MOST_SHARE * (high - low))
         words = f"from {ends[0]:.3g} to {ends[1]:.3g}" if share is None else "a smaller part of the range"
-        yield FileFault(path, given, f"{words}: a ten-thousandth to half of the range {low:g} to {high:g}")
+        yield FileFault(path, tolerance, f"{words}: a ten-thousandth to half of the range {low:g} to {high:g}")
 
 
 def per_cent(text: str) -> float | None:

@@ -115,8 +115,8 @@ class Experiment(Config):
         lines: list[str] = []
         for name, part in self.document.items():
             if name == "setting":
-                for one in part:
-                    lines += ["", "[[setting]]", *_fields(one)]
+                for setting in part:
+                    lines += ["", "[[setting]]", *_fields(setting)]
             elif isinstance(part, dict):
                 lines += ["", f"[{name}]", *_fields(part)]
             else:
@@ -221,9 +221,9 @@ def _read_parts(document: Mapping[str, Any]) -> tuple[dict[str, Any], list[FileF
 def _good_settings(settings: Any) -> list[FileFault]:
     """What is wrong with those settings that can be read, where another cannot."""
     faults: list[FileFault] = []
-    for i, one in enumerate(settings if isinstance(settings, list) else []):
+    for i, setting in enumerate(settings if isinstance(settings, list) else []):
         with suppress(ValidationError):
-            faults += check_setting(("setting", i), ExperimentSetting.model_validate(one))
+            faults += check_setting(("setting", i), ExperimentSetting.model_validate(setting))
     return faults
 
 

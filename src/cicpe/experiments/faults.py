@@ -71,18 +71,18 @@ def faults_of(error: ValidationError, path: Path = (), tagged: bool = False) -> 
     """
     errors = [(fault["loc"][1:] if tagged else fault["loc"], fault) for fault in error.errors(include_url=False)]
     places = [path + tuple(part for part in place if not _is_alternative(part)) for place, _ in errors]
-    found: dict[Path, FileFault] = {}
-    for (given, fault), place in zip(errors, places, strict=True):
+    faults: dict[Path, FileFault] = {}
+    for (location, fault), place in zip(errors, places, strict=True):
         # A list that is too short without its faulty items, or a value that is none of the simpler alternatives.
-        is_whole = fault["type"] == "too_short" or len(path + given) > len(place)
+        is_whole = fault["type"] == "too_short" or len(path + location) > len(place)
         if is_whole and any(_is_inside(other, place) for other in places):
             continue
         allowed = allowed_by(fault["msg"])
-        before = found.get(place)
+        before = faults.get(place)
         if before is not None:
             allowed = before.allowed if allowed in before.allowed else f"{before.allowed}, or {allowed}"
-        found[place] = FileFault(place, None if fault["type"] == "missing" else fault["input"], allowed)
-    return list(found.values())
+        faults[place] = FileFault(place, None if fault["type"] == "missing" else fault["input"], allowed)
+    return list(faults.values())
 
 
 def _is_inside(place: Path, whole: Path) -> bool:
@@ -118,7 +118,7 @@ def _line_of(path: Path, lines: dict[Path, int]) -> int | None:
 
 def _lines(text: str) -> dict[Path, int]:
     """The line on which every table and field begins, as far as they stand on lines of their own."""
-    found: dict[Path, int] = {}
+    line_numbers: dict[Path, int] = {}
     table: Path = ()
     counts: dict[Path, int] = {}
     for number, line in enumerate(text.splitlines(), start=1):
@@ -126,13 +126,13 @@ def _lines(text: str) -> dict[Path, int]:
         if heading is not None:
             table = _names(heading["name"])
             if heading["many"]:
-                found.setdefault(table, number)
+                line_numbers.setdefault(table, number)
                 counts[table] = counts.get(table, 0) + 1
                 table = (*table, counts[table] - 1)
-            found.setdefault(table, number)
+            line_numbers.setdefault(table, number)
         elif field is not None:
-            found.setdefault(table + _names(field["name"]), number)
-    return found
+            line_numbers.setdefault(table + _names(field["name"]), number)
+    return line_numbers
 
 
 def _names(dotted: str) -> Path:

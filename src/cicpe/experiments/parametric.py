@@ -170,8 +170,8 @@ class _Form:
 
     def values(self, task: Float[Tensor, "*n parameter"]) -> dict[str, Tensor]:
         """Every number of the curve by name, in its unit."""
-        found = {one.name: values_at(one, task[..., i]) for i, one in enumerate(self.curve.unknown)}
-        return found | {name: torch.tensor(value) for name, value in self.curve.fixed.items()}
+        values = {parameter.name: values_at(parameter, task[..., i]) for i, parameter in enumerate(self.curve.unknown)}
+        return values | {name: torch.tensor(value) for name, value in self.curve.fixed.items()}
 
     def mean(self, task: Tensor, query: Tensor) -> Tensor:
         """The mean of a measurement, in its unit."""
@@ -200,12 +200,12 @@ class _Form:
             scale = setting_scale(plan.setting[0]).model_copy(update={"step": None, "values": ()})
             return answer_layout([scale], tolerances(plan, [scale.name]))
         wanted = tolerances(plan, plan.goal.sought)
-        scales = [self._answer_scale(name, one) for name, one in zip(plan.goal.sought, wanted, strict=True)]
+        scales = [self._answer_scale(name, tolerance) for name, tolerance in zip(plan.goal.sought, wanted, strict=True)]
         return answer_layout(scales, wanted)
 
     def _answer_scale(self, name: str, tolerance: float | str) -> Scale:
         """The scale of a parameter or an expression: by factors where its tolerance is in per cent."""
-        known = {one.name: one for one in self.curve.unknown}
+        known = {parameter.name: parameter for parameter in self.curve.unknown}
         if name in known:
             scale = known[name].model_copy(update={"log": is_relative(tolerance)})
         else:
@@ -295,8 +295,10 @@ class _Form:
         return list(map(setting_scale, self.plan.setting))
 
     def _in_words(self, task: Tensor, query: Tensor) -> str:
-        settings = {one.name: one.value(float(at)) for one, at in zip(self._settings, query, strict=True)}
-        numbers = {one.name: one.value(float(at)) for one, at in zip(self.curve.unknown, task, strict=True)}
+        settings = {setting.name: setting.value(float(at)) for setting, at in zip(self._settings, query, strict=True)}
+        numbers = {
+            parameter.name: parameter.value(float(at)) for parameter, at in zip(self.curve.unknown, task, strict=True)
+        }
         named = {name: value for name, value in (settings | numbers).items() if name != NOISE}
         return ", ".join(f"{name} = {value:.3g}" for name, value in named.items())
 
@@ -312,12 +314,12 @@ def _noise_scale(plan: Experiment) -> Scale | float | None:
 def _formula(plan: Experiment, settings: tuple[Scale, ...]) -> ResponseCurve:
     model = plan.model
     assert isinstance(model, FormulaModel)
-    formula = read_formula(model.formula, {one.name for one in settings} | set(model.parameters))
+    formula = read_formula(model.formula, {setting.name for setting in settings} | set(model.parameters))
     hidden = tuple(_parameter_scale(name, model.parameters[name]) for name in unknowns(model))
     fixed = {name: entry for name, entry in model.parameters.items() if isinstance(entry, float)}
 
     def mean(query: Tensor, values: Values) -> Tensor:
-        named = {one.name: values_at(one, query[..., i]) for i, one in enumerate(settings)}
+        named = {setting.name: values_at(setting, query[..., i]) for i, setting in enumerate(settings)}
         return formula.compute({**values, **named})
 
     return ResponseCurve(hidden, fixed, mean, ("model", "formula"))
@@ -351,11 +353,15 @@ def _threshold(plan: Experiment, setting: Scale) -> ResponseCurve:
     rates = {name: _ends(getattr(model, name)) for name in ("guess", "lapse")}
     level = goal.level if goal.find == "threshold" and goal.level is not None else None
     level = (rates["guess"][1] + 1 - rates["lapse"][1]) / 2 if level is None else level
-    one = plan.setting[0]
+    setting_config = plan.setting[0]
     widths = WIDTHS if model.width is None else _ends(model.width)
-    low, high = widths if model.width is None else (share_of_length(widths[0], one), share_of_length(widths[1], one))
-    lowest, highest = model.threshold or one.limits
-    hidden = [Scale(name="threshold", unit=one.unit, low=lowest, high=highest, log=setting.log)]
+    low, high = (
+        widths
+        if model.width is None
+        else (share_of_length(widths[0], setting_config), share_of_length(widths[1], setting_config))
+    )
+    lowest, highest = model.threshold or setting_config.limits
+    hidden = [Scale(name="threshold", unit=setting_config.unit, low=lowest, high=highest, log=setting.log)]
     fixed: dict[str, float] = {}
     for name, (a, b) in {"width": (low, high), **rates}.items():
         if a < b:

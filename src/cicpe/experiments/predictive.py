@@ -60,27 +60,29 @@ def prior_predictive(
     tasks: Any = problem.sample(draws, rng)
     shown = units.settings[:2]
     count = ALONG if len(units.settings) == 1 else SIDE
-    lines = [torch.linspace(0, one.extent, count) for one in shown]
-    middle = [torch.full((1,), one.extent / 2) for one in units.settings[2:]]
+    lines = [torch.linspace(0, setting.extent, count) for setting in shown]
+    middle = [torch.full((1,), setting.extent / 2) for setting in units.settings[2:]]
     # The second setting varies slowest, so that a map's rows are its values.
     lattice = torch.cartesian_prod(*[*middle[::-1], *lines[::-1]]).view(-1, space.dim).flip(1)
     target = problem.target(tasks)
-    found = []
+    experiments = []
     for i in range(draws):
         row = trees.select(tasks, torch.tensor([i]))
         truth = _means(problem, row, lattice).view([len(line) for line in lines[::-1]])
         query = space.sample(READINGS, rng)
         many = trees.select(tasks, torch.full((READINGS,), i))
-        found.append(
+        experiments.append(
             DrawnExperiment(
                 truth.double().numpy(),
-                np.array([units.query_values(one) for one in query.tolist()]),
+                np.array([units.query_values(point) for point in query.tolist()]),
                 _readings(problem, problem.observe(many, query, rng)[:, 0]),
                 np.array(units.answer_values(target[i].tolist())),
             )
         )
-    grid = tuple(np.array([one.value(at) for at in line.tolist()]) for one, line in zip(shown, lines, strict=True))
-    return PriorPredictive(grid, tuple(found))
+    grid = tuple(
+        np.array([setting.value(at) for at in line.tolist()]) for setting, line in zip(shown, lines, strict=True)
+    )
+    return PriorPredictive(grid, tuple(experiments))
 
 
 def _means(problem: SmoothExperiment | ParametricExperiment, row: Any, places: Tensor) -> Tensor:

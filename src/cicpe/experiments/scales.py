@@ -27,8 +27,8 @@ class AnswerLayout(NamedTuple):
     @property
     def space(self) -> Box:
         """The box of the answers: with several coordinates, each has to be within its tolerance."""
-        ends = [one.start + one.extent for one in self.scales]
-        return Box([one.start for one in self.scales], ends, norm="max" if len(ends) > 1 else "euclidean")
+        ends = [scale.start + scale.extent for scale in self.scales]
+        return Box([scale.start for scale in self.scales], ends, norm="max" if len(ends) > 1 else "euclidean")
 
 
 def setting_scale(one: ExperimentSetting) -> Scale:
@@ -68,9 +68,11 @@ def answer_layout(scales: Sequence[Scale], wanted: Sequence[float | str]) -> Ans
     Returns:
         The scales stretched, and the one tolerance.
     """
-    shares = [tolerance_share(one, tolerance) for one, tolerance in zip(scales, wanted, strict=True)]
+    shares = [tolerance_share(scale, tolerance) for scale, tolerance in zip(scales, wanted, strict=True)]
     finest = min(shares)
-    stretched = [one.model_copy(update={"extent": finest / share}) for one, share in zip(scales, shares, strict=True)]
+    stretched = [
+        scale.model_copy(update={"extent": finest / share}) for scale, share in zip(scales, shares, strict=True)
+    ]
     return AnswerLayout(tuple(stretched), finest)
 
 
@@ -92,14 +94,21 @@ def noise_range_of(experiment: Experiment) -> Range:
 
 def readout_of(experiment: Experiment, typical: Range | None, origin: float, scale: float) -> Readout:
     """What is measured, as a session takes it."""
-    one = experiment.measurement
-    if one.kind == "number":
+    measurement = experiment.measurement
+    if measurement.kind == "number":
         assert typical is not None
         low, high = number_limits(experiment, typical)
     else:
-        low, high = 0.0, 1.0 if one.kind == "yes/no" else float(one.of or 1e9)
+        low, high = 0.0, 1.0 if measurement.kind == "yes/no" else float(measurement.of or 1e9)
     return Readout(
-        name=one.name, unit=one.unit, kind=one.kind, low=low, high=high, of=one.of, origin=origin, scale=scale
+        name=measurement.name,
+        unit=measurement.unit,
+        kind=measurement.kind,
+        low=low,
+        high=high,
+        of=measurement.of,
+        origin=origin,
+        scale=scale,
     )
 
 
@@ -142,9 +151,9 @@ def settable_query(settings: Sequence[Scale], query: Float[Tensor, "*n query"]) 
     Returns:
         The same, each coordinate at the nearest step or value; unchanged where an instrument has neither.
     """
-    if not any(one.step is not None or one.values for one in settings):
+    if not any(setting.step is not None or setting.values for setting in settings):
         return query
-    return torch.stack([_settable(one, query[..., i]) for i, one in enumerate(settings)], dim=-1)
+    return torch.stack([_settable(setting, query[..., i]) for i, setting in enumerate(settings)], dim=-1)
 
 
 def _settable(scale: Scale, coordinate: Tensor) -> Tensor:

@@ -52,16 +52,16 @@ def _measured(problem: "Problem") -> tuple[str, int | None]:
     return readout.kind, readout.of
 
 
-def _other_curve(one: "ParametricExperiment", two: "ParametricExperiment") -> str | None:
+def _other_curve(first: "ParametricExperiment", second: "ParametricExperiment") -> str | None:
     """Compares what the two simulate at the same unknown numbers and queries."""
-    if one.parameter_space != two.parameter_space:
+    if first.parameter_space != second.parameter_space:
         return "one with as many unknown numbers as the model's"
     rng = torch.Generator().manual_seed(0)
-    task, query = one.sample(TASKS, rng), one.query_space.sample(TASKS, rng)
-    unit = one.noise(task) if one.form.kind == "number" else torch.ones(())
-    apart = (one.mean(task, query) - two.mean(task, query)).abs() / unit
-    aside = (one.target(task) - two.target(task)).abs().amax(dim=1)
-    noise = two.noise(task) / unit if one.form.kind == "number" else torch.ones(())
+    task, query = first.sample(TASKS, rng), first.query_space.sample(TASKS, rng)
+    unit = first.noise(task) if first.form.kind == "number" else torch.ones(())
+    apart = (first.mean(task, query) - second.mean(task, query)).abs() / unit
+    aside = (first.target(task) - second.target(task)).abs().amax(dim=1)
+    noise = second.noise(task) / unit if first.form.kind == "number" else torch.ones(())
     same = (
         float(apart.max()) <= TOLERANCE and float(aside.max()) <= 1e-3 and float((noise - 1).abs().max()) <= TOLERANCE
     )

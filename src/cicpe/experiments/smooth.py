@@ -80,7 +80,7 @@ class SmoothExperiment(Problem):
         object.__setattr__(self, "experiment", plan.document)
         object.__setattr__(self, "_plan", plan)
         settings, answers = _settings(plan), _answers(plan)
-        space = Box([0.0] * len(settings), [one.extent for one in settings], norm=_norm(plan))
+        space = Box([0.0] * len(settings), [setting.extent for setting in settings], norm=_norm(plan))
         lies: Space = Interval(-HEIGHTS, HEIGHTS) if plan.goal.find in ("height", "depth") else space
         object.__setattr__(self, "horizon", plan.goal.at_most)
         object.__setattr__(self, "query_space", space)
@@ -102,7 +102,7 @@ class SmoothExperiment(Problem):
     def shape(self) -> str:
         """All that a model sees of the family, in words: two with the same words are the same tasks."""
         scale = abs(_standard(self.plan)[1])
-        noise = " to ".join(f"{one / scale:.4g}" for one in noise_range_of(self.plan))
+        noise = " to ".join(f"{std / scale:.4g}" for std in noise_range_of(self.plan))
         lengths = ", ".join(f"{low:.4g} to {high:.4g}" for low, high in length_ranges(self.plan))
         goal = {"trough": "peak", "depth": "height"}.get(str(self.plan.goal.find), str(self.plan.goal.find))
         level = f" at {self.level:.3g}" if goal == "crossing" else ""
@@ -149,9 +149,9 @@ class SmoothExperiment(Problem):
         """Functions, without what is sought of them."""
         settings, dim = self.units.settings, self.query_space.dim
         columns = []
-        for one, (low, high) in zip(settings, length_ranges(self.plan), strict=True):
+        for setting, (low, high) in zip(settings, length_ranges(self.plan), strict=True):
             length = low * (high / low) ** torch.rand((n, 1), generator=rng)
-            columns.append(torch.randn((n, WAVES), generator=rng) / (length * one.extent))
+            columns.append(torch.randn((n, WAVES), generator=rng) / (length * setting.extent))
         cosine, sine = (torch.randn((n, WAVES), generator=rng) / math.sqrt(WAVES) for _ in range(2))
         low, high = noise_range_of(self.plan)
         scale = abs(_standard(self.plan)[1])
@@ -160,7 +160,7 @@ class SmoothExperiment(Problem):
 
     def _peaked(self, task: SmoothTask) -> SmoothTask:
         """Functions with their peaks: the best point of a grid, and then of finer and finer ones about it."""
-        lines = [torch.linspace(0, one.extent, SIDES[self.query_space.dim]) for one in self.units.settings]
+        lines = [torch.linspace(0, setting.extent, SIDES[self.query_space.dim]) for setting in self.units.settings]
         lattice = torch.cartesian_prod(*lines).view(-1, len(lines))
         place = lattice[_on_lattice(task, lines).argmax(dim=1)]
         step = torch.stack([line[1] - line[0] for line in lines])
@@ -213,8 +213,8 @@ def _on_lattice(task: SmoothTask, lines: list[Tensor]) -> Float[Tensor, "n latti
     wave = [torch.exp(1j * task.frequency[..., i, None] * line) for i, line in enumerate(lines)]
     left = torch.complex(task.cosine, -task.sine)[..., None] * wave[0]
     right = torch.ones_like(wave[0][..., :1])
-    for one in wave[1:]:
-        right = (right[..., :, None] * one[..., None, :]).flatten(2)
+    for factor in wave[1:]:
+        right = (right[..., :, None] * factor[..., None, :]).flatten(2)
     return torch.bmm(left.transpose(1, 2), right).real.flatten(1)
 
 
@@ -235,19 +235,19 @@ def _settings(plan: Experiment) -> tuple[Scale, ...]:
     scales = tuple(map(setting_scale, plan.setting))
     if plan.goal.find in ("height", "depth"):
         return scales
-    return answer_layout(scales, tolerances(plan, [one.name for one in scales])).scales
+    return answer_layout(scales, tolerances(plan, [scale.name for scale in scales])).scales
 
 
 def _answers(plan: Experiment) -> AnswerLayout:
     if plan.goal.find not in ("height", "depth"):
-        wanted = tolerances(plan, [one.name for one in plan.setting])
-        found = answer_layout(tuple(map(setting_scale, plan.setting)), wanted)
-        plain = tuple(one.model_copy(update={"step": None, "values": ()}) for one in found.scales)
-        return found._replace(scales=plain)
+        wanted = tolerances(plan, [setting.name for setting in plan.setting])
+        layout = answer_layout(tuple(map(setting_scale, plan.setting)), wanted)
+        plain = tuple(answer_scale.model_copy(update={"step": None, "values": ()}) for answer_scale in layout.scales)
+        return layout._replace(scales=plain)
     middle, scale = _standard(plan)
     (tolerance,) = tolerances(plan, [plan.measurement.name])
     ends = middle - HEIGHTS * scale, middle + HEIGHTS * scale
-    one = Scale(
+    readout_scale = Scale(
         name=plan.measurement.name,
         unit=plan.measurement.unit,
         low=ends[0],
@@ -255,7 +255,7 @@ def _answers(plan: Experiment) -> AnswerLayout:
         start=-HEIGHTS,
         extent=2 * HEIGHTS,
     )
-    return AnswerLayout((one,), float(tolerance) / abs(scale))
+    return AnswerLayout((readout_scale,), float(tolerance) / abs(scale))
 
 
 def length_ranges(plan: Experiment) -> list[Range]:
@@ -263,9 +263,9 @@ def length_ranges(plan: Experiment) -> list[Range]:
     assert isinstance(plan.model, SmoothModel)
     if plan.model.lengths is None:
         return [BUMPS[plan.model.bumps or "few"]] * len(plan.setting)
-    found = []
-    for one in plan.setting:
-        length = plan.model.lengths[one.name]
+    ranges = []
+    for setting in plan.setting:
+        length = plan.model.lengths[setting.name]
         low, high = length if isinstance(length, tuple) else (length, length)
-        found.append((share_of_length(low, one), share_of_length(high, one)))
-    return found
+        ranges.append((share_of_length(low, setting), share_of_length(high, setting)))
+    return ranges

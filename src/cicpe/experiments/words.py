@@ -20,7 +20,7 @@ from cicpe.rounding import with_unit
 def in_words(plan: Experiment) -> list[str]:
     """The experiment in a few sentences, so that its author can see whether they were understood."""
     return [
-        f"You choose {sentence_of([_setting(one) for one in plan.setting])}.",
+        f"You choose {sentence_of([_setting(setting) for setting in plan.setting])}.",
         f"Each time you read {_measurement(plan)}.",
         *_model(plan),
         f"You look for {_goal(plan)}.",
@@ -32,29 +32,32 @@ def _range(ends: Range, unit: str = "") -> str:
     return with_unit(f"{low:g}" if low == high else f"{low:g} to {high:g}", unit)
 
 
-def _setting(one: ExperimentSetting) -> str:
-    words = f"{one.name}, {_range(one.limits, one.unit)}"
-    if one.values is not None:
-        words += f" ({len(one.values)} values)"
-    if one.step is not None:
-        words += f" in steps of {one.step:g}"
-    return words + (" (on a log scale)" if one.scale == "log" else "")
+def _setting(setting: ExperimentSetting) -> str:
+    words = f"{setting.name}, {_range(setting.limits, setting.unit)}"
+    if setting.values is not None:
+        words += f" ({len(setting.values)} values)"
+    if setting.step is not None:
+        words += f" in steps of {setting.step:g}"
+    return words + (" (on a log scale)" if setting.scale == "log" else "")
 
 
 def _measurement(plan: Experiment) -> str:
-    one = plan.measurement
-    if one.kind == "yes/no":
-        return f"{one.name}: yes or no"
-    if one.kind == "count":
-        return f"{one.name}: a count" + ("" if one.of is None else f" out of {one.of}")
-    typical = "" if one.typical is None else f", mostly {_range(one.typical, one.unit)}"
-    return f"{one.name}, a number{typical}, with noise of standard deviation {_range(noise_range_of(plan), one.unit)}"
+    measurement = plan.measurement
+    if measurement.kind == "yes/no":
+        return f"{measurement.name}: yes or no"
+    if measurement.kind == "count":
+        return f"{measurement.name}: a count" + ("" if measurement.of is None else f" out of {measurement.of}")
+    typical = "" if measurement.typical is None else f", mostly {_range(measurement.typical, measurement.unit)}"
+    return (
+        f"{measurement.name}, a number{typical}, with noise of standard deviation "
+        f"{_range(noise_range_of(plan), measurement.unit)}"
+    )
 
 
 def _model(plan: Experiment) -> Iterable[str]:
     name, model = plan.measurement.name, plan.model
     if isinstance(model, SmoothModel):
-        over = [_length(one, ends) for one, ends in zip(plan.setting, length_ranges(plan), strict=True)]
+        over = [_length(setting, ends) for setting, ends in zip(plan.setting, length_ranges(plan), strict=True)]
         yield f"It is taken to be a smooth function, of which {name} changes much over {sentence_of(over)}."
     elif isinstance(model, ThresholdModel):
         way = "rises" if model.direction == "rising" else "falls"
@@ -73,10 +76,14 @@ def _pair(value: float | Range) -> Range:
     return value if isinstance(value, tuple) else (value, value)
 
 
-def _length(one: ExperimentSetting, shares: Range) -> str:
-    low, high = (f"{length_of_share(share, one):.3g}" for share in shares)
+def _length(setting: ExperimentSetting, shares: Range) -> str:
+    low, high = (f"{length_of_share(share, setting):.3g}" for share in shares)
     ends = low if low == high else f"{low} to {high}"
-    return f"a factor of {ends} of {one.name}" if one.scale == "log" else f"{with_unit(ends, one.unit)} of {one.name}"
+    return (
+        f"a factor of {ends} of {setting.name}"
+        if setting.scale == "log"
+        else f"{with_unit(ends, setting.unit)} of {setting.name}"
+    )
 
 
 def _parameter(name: str, entry: float | Range | ExperimentParameter) -> str:
@@ -87,7 +94,7 @@ def _parameter(name: str, entry: float | Range | ExperimentParameter) -> str:
 
 def _goal(plan: Experiment) -> str:
     goal, name = plan.goal, plan.measurement.name
-    settings = sentence_of([one.name for one in plan.setting])
+    settings = sentence_of([setting.name for setting in plan.setting])
     what = {
         "peak": f"the {settings} with the highest {name}",
         "trough": f"the {settings} with the lowest {name}",
@@ -96,8 +103,8 @@ def _goal(plan: Experiment) -> str:
         "crossing": f"the {settings} at which {name} is {with_unit(f'{goal.level or 0:g}', plan.measurement.unit)}",
         "threshold": f"the {settings} at which the probability of {name} is {_level(plan)}",
     }
-    found = sentence_of(goal.sought) if isinstance(plan.model, FormulaModel) else what[goal.sought[0]]
-    return f"{found}, within {_within(plan)}, {100 * goal.sure:g} % sure, after at most {goal.at_most} measurements"
+    sought = sentence_of(goal.sought) if isinstance(plan.model, FormulaModel) else what[goal.sought[0]]
+    return f"{sought}, within {_within(plan)}, {100 * goal.sure:g} % sure, after at most {goal.at_most} measurements"
 
 
 def _level(plan: Experiment) -> str:
@@ -106,14 +113,16 @@ def _level(plan: Experiment) -> str:
 
 def _within(plan: Experiment) -> str:
     """The tolerances as they were written."""
-    units = {one.name: setting_scale(one).unit for one in plan.setting} | {plan.measurement.name: plan.measurement.unit}
+    units = {setting.name: setting_scale(setting).unit for setting in plan.setting} | {
+        plan.measurement.name: plan.measurement.unit
+    }
     if isinstance(plan.model, FormulaModel):
         entries = plan.model.parameters.items()
         units |= {name: entry.unit for name, entry in entries if isinstance(entry, ExperimentParameter)}
         names = list(plan.goal.sought)
     else:
         height = plan.goal.find in ("height", "depth")
-        names = [plan.measurement.name] if height else [one.name for one in plan.setting]
+        names = [plan.measurement.name] if height else [setting.name for setting in plan.setting]
     pairs = zip(names, tolerances(plan, names), strict=True)
     each = {name: off if isinstance(off, str) else with_unit(f"{off:g}", units.get(name, "")) for name, off in pairs}
     if len(each) == 1:

@@ -33,8 +33,10 @@ def ranges_of(units: Units) -> dict[str, BaseDistribution] | None:
     if not units.settings:
         return None
     return {
-        one.name: FloatDistribution(one.least, one.most, log=one.log, step=None if one.log else one.step)
-        for one in units.settings
+        setting.name: FloatDistribution(
+            setting.least, setting.most, log=setting.log, step=None if setting.log else setting.step
+        )
+        for setting in units.settings
     }
 
 
@@ -90,7 +92,7 @@ def point_at(space: Space, shares: Sequence[float]) -> list[float]:
 
 def rounded(ranges: Ranges, shares: Sequence[float]) -> tuple[float, ...]:
     """The parameters' values at some shares; a share itself where its parameter is not known yet."""
-    known = [value_at(one, share) for one, share in zip(ranges.values(), shares, strict=False)]
+    known = [value_at(distribution, share) for distribution, share in zip(ranges.values(), shares, strict=False)]
     return (*known, *shares[len(known) :])
 
 
@@ -98,5 +100,5 @@ def shares_of_params(ranges: Ranges, params: Mapping[str, float]) -> list[float]
     """Where a trial's parameters lie; None where one is missing or outside its range."""
     if not all(name in params for name in ranges):
         return None
-    shares = [share_of(one, params[name]) for name, one in ranges.items()]
+    shares = [share_of(distribution, params[name]) for name, distribution in ranges.items()]
     return shares if all(-1e-9 <= share <= 1 + 1e-9 for share in shares) else None

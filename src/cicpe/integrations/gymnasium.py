@@ -136,22 +136,22 @@ class CampaignEnv(gymnasium.Env[Observation, Action]):
         return seen
 
 
-def _point(name: str, given: object, space: spaces.Space[Any]) -> Tensor:
+def _point(name: str, value: object, space: spaces.Space[Any]) -> Tensor:
     """A point of a box, in single precision and as a batch of one; every other value is refused by name."""
     assert isinstance(space, spaces.Box)
     try:
-        point = np.asarray(given)
+        point = np.asarray(value)
     except ValueError:  # lists of different lengths
-        raise InvalidInput(name, given, f"numbers of shape {space.shape}") from None
+        raise InvalidInput(name, value, f"numbers of shape {space.shape}") from None
     if point.dtype.kind not in "iuf":
-        raise InvalidInput(name, given, f"numbers of shape {space.shape}")
+        raise InvalidInput(name, value, f"numbers of shape {space.shape}")
     if point.shape != space.shape:
-        raise InvalidInput(name, given, f"of shape {space.shape}, not {point.shape}")
+        raise InvalidInput(name, value, f"of shape {space.shape}, not {point.shape}")
     if not np.isfinite(point).all():
-        raise InvalidInput(name, given, "finite numbers")
+        raise InvalidInput(name, value, "finite numbers")
     room = ROUNDING * (space.high - space.low)
     if ((point < space.low - room) | (point > space.high + room)).any():
-        raise InvalidInput(name, given, f"from {space.low.tolist()} to {space.high.tolist()}")
+        raise InvalidInput(name, value, f"from {space.low.tolist()} to {space.high.tolist()}")
     return torch.as_tensor(point, dtype=torch.float32)[None]
 
 

@@ -224,11 +224,11 @@ def checked_range(value_range: object, observations: Observations) -> ValueRange
     return _check_range("value_range", value_range)
 
 
-def _check_range(field: str, given: object) -> tuple[float, float]:
+def _check_range(field: str, value: object) -> tuple[float, float]:
     try:
-        low, high = map(float, given)  # type: ignore[call-overload]
+        low, high = map(float, value)  # type: ignore[call-overload]
     except (TypeError, ValueError):
-        raise InvalidInput(field, given, HOW_TO_SAY) from None
+        raise InvalidInput(field, value, HOW_TO_SAY) from None
     if not (math.isfinite(low) and math.isfinite(high) and low < high):
-        raise InvalidInput(field, given, "two finite numbers (low, high) with low < high")
+        raise InvalidInput(field, value, "two finite numbers (low, high) with low < high")
     return low, high

@@ -203,7 +203,10 @@ class CicpeSampler(BaseSampler):
         if not fits(search_space, self._dim):
             return {}
         shares = self._asked(study, trial, search_space)
-        return {name: value_at(one, share) for (name, one), share in zip(search_space.items(), shares, strict=True)}
+        return {
+            name: value_at(distribution, share)
+            for (name, distribution), share in zip(search_space.items(), shares, strict=True)
+        }
 
     def sample_independent(
         self, study: Study, trial: FrozenTrial, param_name: str, param_distribution: BaseDistribution
@@ -300,10 +303,10 @@ class CicpeSampler(BaseSampler):
     def _answer(self, study: Study, session: Session, answer: Sequence[float]) -> dict[str, float]:
         """An answer by parameter, or as a value of the objective; as it is where it is neither."""
         if session.units.answers:
-            return {one.name: value for one, value in zip(session.units.answers, answer, strict=True)}
+            return {scale.name: value for scale, value in zip(session.units.answers, answer, strict=True)}
         if session.answer_space == session.query_space:
             named = zip(self._ranges_of(study).items(), shares_of(session.query_space, answer), strict=False)
-            return {name: value_at(one, share) for (name, one), share in named}
+            return {name: value_at(distribution, share) for (name, distribution), share in named}
         if self._height:
             return {"value": self._scale(study).from_model(answer[0])}
         return {f"answer {i}": number for i, number in enumerate(answer, start=1)}
@@ -320,10 +323,10 @@ class CicpeSampler(BaseSampler):
 
     def _fresh(self, seed: int) -> Session:
         """An empty session, which has in the model's units what the user gave in the objective's."""
-        said = {"epsilon": self._epsilon, "delta": self._delta}
-        given = {name: value for name, value in said.items() if value is not None} | self._context
+        promise = {"epsilon": self._epsilon, "delta": self._delta}
+        objective_units = {name: value for name, value in promise.items() if value is not None} | self._context
         factors = {"noise": self._per_value, "epsilon": self._per_value if self._epsilon_is_a_value else 1.0}
-        model_units = {name: value * factors.get(name, 1.0) for name, value in given.items()}
+        model_units = {name: value * factors.get(name, 1.0) for name, value in objective_units.items()}
         try:
             return self._model.session(**model_units, seed=seed, stop=self._stop, verify=self._verify)
         except InvalidInput as error:
@@ -333,7 +336,7 @@ class CicpeSampler(BaseSampler):
                 f"{error.allowed}, in the model's units; value_range makes {factors[error.field]:.4g} of them of one "
                 f"unit of the objective, and {model_units[error.field]:.4g} of this"
             )
-            raise InvalidInput(error.field, given[error.field], allowed) from None
+            raise InvalidInput(error.field, objective_units[error.field], allowed) from None
 
     def _scale(self, study: Study) -> ObjectiveScale:
         minimise = study.directions[0] == StudyDirection.MINIMIZE
@@ -364,7 +367,7 @@ class CicpeSampler(BaseSampler):
             raise InvalidInput("direction", study.directions[0].name.lower(), allowed)
         if self._observations.best is None and StudyDirection.MINIMIZE in study.directions:
             allowed = "all 'maximize': the observations of this model are no merits, and are taken as they are"
-            raise InvalidInput("directions", [one.name.lower() for one in study.directions], allowed)
+            raise InvalidInput("directions", [direction.name.lower() for direction in study.directions], allowed)
 
     # The parameters.
 
@@ -373,7 +376,7 @@ class CicpeSampler(BaseSampler):
         if self._ranges is not None:
             return self._ranges
         stored = study._storage.get_study_system_attrs(study._study_id).get(RANGES, {})
-        return {name: json_to_distribution(one) for name, one in stored.items()}
+        return {name: json_to_distribution(json_text) for name, json_text in stored.items()}
 
     def _coordinate(self, study: Study, name: str, distribution: BaseDistribution) -> int | None:
         """Which coordinate a parameter is; None where it is none and another sampler may suggest it."""
@@ -399,7 +402,7 @@ class CicpeSampler(BaseSampler):
         return free and is_numeric(distribution)
 
     def _store_ranges(self, study: Study, ranges: Ranges) -> None:
-        stored = {name: distribution_to_json(one) for name, one in ranges.items()}
+        stored = {name: distribution_to_json(distribution) for name, distribution in ranges.items()}
         study._storage.set_study_system_attr(study._study_id, RANGES, stored)
 
     def _learn_ranges(self, study: Study, trial: FrozenTrial) -> None:

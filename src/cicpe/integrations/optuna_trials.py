@@ -53,7 +53,9 @@ class TrialReader:
         """What the ended trials were to a session, by their numbers, and how many of their values were clipped."""
         ended = [Ending(trial, trial.state, trial.values) for trial in study.get_trials(False, ENDED)]
         ended += [] if ending is None else [ending]
-        read = [self._event(one) for one in sorted(ended, key=lambda one: one.trial.number)]
+        read = [
+            self._event(ended_trial) for ended_trial in sorted(ended, key=lambda ended_trial: ended_trial.trial.number)
+        ]
         return tuple(event for event, _ in read if event is not None), sum(clipped for _, clipped in read)
 
     def _event(self, ending: Ending) -> tuple[Event | None, bool]:
@@ -78,8 +80,10 @@ class TrialReader:
 
     def ended(self, study: Study, known: Collection[int] = ()) -> dict[int, Shares]:
         """Where trials were asked for that have ended, by their numbers, but for those that are ``known``."""
-        others = [one for one in study.get_trials(False) if one.state.is_finished() and one.number not in known]
-        return {one.number: list(map(float, one.system_attrs[ASKED])) for one in others if ASKED in one.system_attrs}
+        others = [trial for trial in study.get_trials(False) if trial.state.is_finished() and trial.number not in known]
+        return {
+            trial.number: list(map(float, trial.system_attrs[ASKED])) for trial in others if ASKED in trial.system_attrs
+        }
 
     def _place(self, trial: FrozenTrial) -> Shares | None:
         """Where a running trial is or will be: by its parameters where all are known, else where it was asked for."""

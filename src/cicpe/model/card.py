@@ -11,8 +11,11 @@ def _about(about: Description) -> str:
     if not units.settings or units.readout is None or units.epsilon is None:
         options = ", ".join(f"{key} = {value}" for key, value in about.problem_options.items()) or "none"
         return f"Options: {options}."
-    chosen = ", ".join(f"{one.name} from {one.words(one.least)} to {one.words(one.most)}" for one in units.settings)
-    sought = ", ".join(one.name for one in units.answers)
+    chosen = ", ".join(
+        f"{setting.name} from {setting.words(setting.least)} to {setting.words(setting.most)}"
+        for setting in units.settings
+    )
+    sought = ", ".join(answer.name for answer in units.answers)
     return (
         f"An experiment: {chosen}; {units.readout.name} is read ({units.readout.kind}); sought: {sought}, within "
         f"{units.tolerance_words(units.epsilon)}. The whole file is in config.json (epsilon {units.epsilon:.4g} is "

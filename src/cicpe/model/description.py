@@ -128,3 +128,20 @@ class Description(Config):
         if self.problem_source is not None:
             names.add("problem_source")
         return json.dumps(self.model_dump(mode="json", include=names), sort_keys=True)
+
+    def has_identity(self, saved: str) -> bool:
+        """Whether an identity that was saved is this one: fields that came later have their defaults in it.
+
+        Args:
+            saved: What ``identity`` gave when the weights were saved.
+
+        Returns:
+            True where both decide alike.
+        """
+        try:
+            fields = json.loads(saved)
+            training = type(self.training).model_validate(fields["training"])
+        except (ValueError, TypeError, KeyError):
+            return False
+        fields["training"] = training.model_dump(mode="json")
+        return json.dumps(fields, sort_keys=True) == self.identity

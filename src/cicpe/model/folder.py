@@ -58,12 +58,12 @@ class ModelParts(NamedTuple):
 
     def files(self) -> dict[str, bytes]:
         """The files beside ``config.json``, as they are saved."""
-        found = {WEIGHTS: weights_of(self.belief, self.description)}
-        found[CALIBRATION] = (self.calibration.model_dump_json() + "\n").encode()
+        files = {WEIGHTS: weights_of(self.belief, self.description)}
+        files[CALIBRATION] = (self.calibration.model_dump_json() + "\n").encode()
         if self.alarm is not None:
-            found[ALARM] = (self.alarm.config.model_dump_json() + "\n").encode()
-            found[ALARM_WEIGHTS] = _packed(self.alarm.tables.state_dict())
-        return found
+            files[ALARM] = (self.alarm.config.model_dump_json() + "\n").encode()
+            files[ALARM_WEIGHTS] = _packed(self.alarm.tables.state_dict())
+        return files
 
     def config(self, files: Mapping[str, bytes]) -> dict[str, Any]:
         """The content of ``config.json`` beside those files, but for the hash of that content."""
@@ -245,7 +245,7 @@ def _belief(path: Path, description: Description, weights: bytes, make_problem: 
     _fill(module, path / WEIGHTS, weights)
     module.eval().requires_grad_(False)
     saved_with = _metadata(weights).get("belief")
-    if saved_with is not None and saved_with != description.identity:
+    if saved_with is not None and not description.has_identity(saved_with):
         raise ModelError(f"{path / WEIGHTS} was saved with another belief or problem than config.json describes")
     return belief
 

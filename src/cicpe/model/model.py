@@ -364,7 +364,9 @@ class Model:
     @property
     def fingerprint(self) -> str:
         """A hash of everything that decides what a session does: config, weights, thresholds, alarm, problem."""
-        if self.read is not None and all(one is two for one, two in zip(self.read.parts, self.parts, strict=True)):
+        if self.read is not None and all(
+            loaded is current for loaded, current in zip(self.read.parts, self.parts, strict=True)
+        ):
             return self.read.fingerprint
         return self.parts.fingerprint()
 
@@ -407,8 +409,8 @@ class Model:
                 for epsilon, cells in zip(calibration.epsilons, by_epsilon, strict=True):
                     for delta, cell in zip(calibration.deltas, cells, strict=True):
                         where = {"stop": rule, **dict(zip(names, point, strict=False))}
-                        found = (None,) * 3 if cell is None else (cell.threshold, cell.accuracy, cell.queries)
-                        figures = dict(zip(("threshold", "accuracy", "queries"), found, strict=True))
+                        values = (None,) * 3 if cell is None else (cell.threshold, cell.accuracy, cell.queries)
+                        figures = dict(zip(("threshold", "accuracy", "queries"), values, strict=True))
                         rows.append({**where, "epsilon": epsilon, "delta": delta, **figures})
         return to_frame(rows)
 
@@ -453,17 +455,17 @@ class Model:
         Returns:
             The model.
         """
-        found: list[Problem] = []
+        problems: list[Problem] = []
 
         def find(description: Description) -> Problem:
-            if not found:
-                found.append(given_problem(description, problem, changed_problem))
-            return found[0]
+            if not problems:
+                problems.append(given_problem(description, problem, changed_problem))
+            return problems[0]
 
         parts, fingerprint = read_folder(Path(folder), find)
-        given = None if problem is None else find(parts.description)
-        model = cls(*parts, family=given, read=ReadModel(fingerprint, parts))
-        for used in found:
+        family = None if problem is None else find(parts.description)
+        model = cls(*parts, family=family, read=ReadModel(fingerprint, parts))
+        for used in problems:
             model.fitting(used)
         return model
 

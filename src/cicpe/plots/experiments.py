@@ -70,7 +70,7 @@ def plot_surfaces(
     rows = (len(surfaces) + 3) // 4
     figure = new_figure(1.8 * rows + 0.6, title=title)
     panels = figure.subplots(rows, 4, sharex=True, sharey=True, squeeze=False)
-    low, high = min(one.min() for one in surfaces), max(one.max() for one in surfaces)
+    low, high = min(surface.min() for surface in surfaces), max(surface.max() for surface in surfaces)
     drawn = None
     for axes, surface, answer in zip(panels.flat, surfaces, answers, strict=False):
         drawn = axes.pcolormesh(*grid, surface, cmap=SEQUENTIAL, vmin=low, vmax=high, shading="nearest")

@@ -67,9 +67,9 @@ def options_of(problem: "Problem") -> dict[str, Any]:
     me: Any = problem
     if is_dataclass(me):
         return asdict(cast(Any, me))
-    said = getattr(me, "options", None)
-    if isinstance(said, dict):
-        return dict(said)
+    declared = getattr(me, "options", None)
+    if isinstance(declared, dict):
+        return dict(declared)
     args, kwargs = vars(problem).get(MADE_WITH, ((), {}))
     options: dict[str, Any] = {}
     signature = inspect.signature(type(problem))

@@ -88,8 +88,8 @@ class ContextGrid:
 
     def nearest(self, context: Float[Tensor, "batch context"]) -> Int[Tensor, " batch"]:
         """The point that is nearest to each context."""
-        found = self.corners(context)
-        return found.point.gather(1, found.weight.argmax(dim=1, keepdim=True))[:, 0]
+        corners = self.corners(context)
+        return corners.point.gather(1, corners.weight.argmax(dim=1, keepdim=True))[:, 0]
 
 
 def _between(knots: Tensor, value: Tensor) -> tuple[Tensor, Tensor, Tensor]:

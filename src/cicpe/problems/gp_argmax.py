@@ -44,12 +44,12 @@ class GPArgmax(Problem):
         return GPMax(1, self.noise)
 
     def sample(self, n: int, rng: Generator) -> GPMaxTask:
-        found: list[GPMaxTask] = []
-        while sum(len(part.noise) for part in found) < n:
+        batches: list[GPMaxTask] = []
+        while sum(len(part.noise) for part in batches) < n:
             task = self.values.sample(n, rng)
             place = self.target(task)[:, 0]
-            found.append(trees.select(task, (place >= self.margin) & (place <= 1 - self.margin)))
-        return trees.select(trees.concatenate(found), torch.arange(n))
+            batches.append(trees.select(task, (place >= self.margin) & (place <= 1 - self.margin)))
+        return trees.select(trees.concatenate(batches), torch.arange(n))
 
     def value(self, task: GPMaxTask, query: Float[Tensor, "n 1"]) -> Float[Tensor, " n"]:
         """f at the query.

@@ -404,7 +404,7 @@ class ObservationKinds:
     @classmethod
     def from_json(cls, data: Sequence[Mapping[str, Any]]) -> "ObservationKinds":
         """The inverse of ``to_json``."""
-        return cls(tuple(kind_from_json(one) for one in data))
+        return cls(tuple(kind_from_json(entry) for entry in data))
 
     @classmethod
     def any_number(cls, entries: int) -> "ObservationKinds":

@@ -48,12 +48,12 @@ def problem_class(name: str) -> type[Problem]:
         allowed = f"one of {known}, or {own}{meant(name, [*FAMILIES, *_experiments().template_names()])}"
         raise InvalidInput("problem", name, allowed)
     module = _load_file(Path(module_name)) if module_name.endswith(".py") else _import(module_name)
-    found = getattr(module, class_name, None)
-    if not (inspect.isclass(found) and issubclass(found, Problem)):
+    problem_type = getattr(module, class_name, None)
+    if not (inspect.isclass(problem_type) and issubclass(problem_type, Problem)):
         raise InvalidInput(
             "problem", name, f"the name of a cicpe.Problem; {module_name} defines no {class_name} that is one"
         )
-    return found
+    return problem_type
 
 
 def _import(name: str) -> Any:

@@ -37,16 +37,16 @@ def file_digest(path: Path) -> str:
 def neighbours(path: Path) -> dict[str, Path]:
     """The files beside a file that it imports, and those that they import, by their names from there."""
     folder = path.resolve().parent
-    found: dict[str, Path] = {}
+    files: dict[str, Path] = {}
     waiting = [path]
     while waiting:
         for name in _imported(waiting.pop()):
             for file in _files_of(folder, name):
                 key = file.relative_to(folder).as_posix()
-                if key not in found and file != path.resolve():
-                    found[key] = file
+                if key not in files and file != path.resolve():
+                    files[key] = file
                     waiting.append(file)
-    return found
+    return files
 
 
 def _files_of(folder: Path, name: str) -> list[Path]:

@@ -37,8 +37,8 @@ class ProblemSpec:
     @property
     def plain_options(self) -> dict[str, Any]:
         """The options as JSON says them; one that it cannot say is named by its type alone."""
-        said = {name: f"<{type(value).__name__}>" for name, value in self.options.items() if _json_fault(value)}
-        return dict(self.options) | said
+        type_names = {name: f"<{type(value).__name__}>" for name, value in self.options.items() if _json_fault(value)}
+        return dict(self.options) | type_names
 
     def check_options(self) -> None:
         """Refuses options that a model's folder cannot say."""
@@ -101,14 +101,14 @@ class ProblemSpec:
             cls: A class that the user has named.
             name: What the user called it.
         """
-        found = source_of(cls)
-        if self.source is not None and found != self.source:
-            said = "unknown" if found is None else f"{found[:12]}..."
+        class_source = source_of(cls)
+        if self.source is not None and class_source != self.source:
+            short_source = "unknown" if class_source is None else f"{class_source[:12]}..."
             raise InvalidInput(
                 "problem",
                 name,
                 f"the one that this model was trained on, {self.name} of source {self.source[:12]}...; the source of "
-                f"this one is {said}. To go on with it all the same add  --changed-problem  "
+                f"this one is {short_source}. To go on with it all the same add  --changed-problem  "
                 "(in Python: changed_problem=True)",
             )
 
@@ -157,11 +157,11 @@ def trust_class(cls: type[Problem], source: str | None = None) -> str | None:
     Returns:
         Why it could not be remembered, in words; None where it was, or where there is nothing to remember.
     """
-    found, file = source_of(cls), getattr(sys.modules.get(cls.__module__), "__file__", None)
-    if found is None or file is None:
+    class_source, file = source_of(cls), getattr(sys.modules.get(cls.__module__), "__file__", None)
+    if class_source is None or file is None:
         return None
     module = None if _is_file(cls) else cls.__module__
-    return trust(source or found, TrustedProblem(Path(file).resolve(), cls.__qualname__, found, module))
+    return trust(source or class_source, TrustedProblem(Path(file).resolve(), cls.__qualname__, class_source, module))
 
 
 def _is_file(cls: type[Problem]) -> bool:

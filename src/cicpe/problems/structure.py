@@ -22,6 +22,11 @@ TRIES, LONG = 5, 0.5
 NEIGHBOURS = 8
 """Queries whose observations are averaged, to see a peak through noise."""
 
+LEVEL_REPEATS = 16
+"""Observations of every task at its target, to see whether they have one level."""
+LEVEL_SHARE = 0.05
+"""Share of a task's values on either side of a level that it crosses."""
+
 RARELY = 0.002
 """Share of simulated values that may come twice, or equal a coordinate of their query, where values are continuous."""
 KIND_TASKS, KIND_QUERIES = 1024, 8
@@ -47,6 +52,9 @@ class Structure(NamedTuple):
     """The target is a number: the largest value itself."""
     loss_is_gap: bool
     """The loss of an answer is by how much its value falls short of the largest."""
+    crossed_level: float | None = None
+    """Observed at its target, every task has this value, but for noise, though it is neither the largest nor the
+    smallest: the target is where a level is crossed."""
 
 
 def structure_of(problem: Problem, seed: int = 0) -> Structure:
@@ -67,7 +75,10 @@ def structure_of(problem: Problem, seed: int = 0) -> Structure:
     best = scalar and not discrete and _target_is_best(problem, query, observation[..., 0], target, same)
     height = best and not same and _is_height(observation[..., 0], target[:, 0])
     gap = best and same and _loss_is_gap(problem, tasks, query, observation[..., 0])
-    return Structure(same, len(dims) == 1, scalar, discrete, linear, best, height, gap)
+    level = None
+    if scalar and not discrete and same and not best:
+        level = _crossed_level(tasks, observation[..., 0], again[..., 0], rng)
+    return Structure(same, len(dims) == 1, scalar, discrete, linear, best, height, gap, level)
 
 
 def _pilot(problem: Problem, rng: Generator) -> tuple[TaskBatch, Tensor, Tensor, Tensor]:
@@ -127,12 +138,14 @@ def _watched(kind: Number, entry: Tensor, query: Tensor) -> Number:
 
 def declared_kinds(problem: Problem, entries: int) -> tuple[ObservationKind | None, ...]:
     """What a problem itself says of each entry of its observations; None where it says nothing."""
-    said = problem.observation
-    if said is None or isinstance(said, ObservationKind):
-        return (said,) * entries
-    if not all(isinstance(kind, ObservationKind) for kind in said) or len(said) != entries:
-        raise InvalidInput("observation", said, f"one kind such as Number(), or a tuple of {entries}, one per entry")
-    return tuple(said)
+    declared = problem.observation
+    if declared is None or isinstance(declared, ObservationKind):
+        return (declared,) * entries
+    if not all(isinstance(kind, ObservationKind) for kind in declared) or len(declared) != entries:
+        raise InvalidInput(
+            "observation", declared, f"one kind such as Number(), or a tuple of {entries}, one per entry"
+        )
+    return tuple(declared)
 
 
 def _settled(problem: Problem, kind: ObservationKind | None, entry: Tensor) -> ObservationKind:
@@ -193,6 +206,23 @@ def _is_height(value: Tensor, target: Tensor) -> bool:
     error = (target - value.amax(dim=1)).abs().median()
     alike = target.std() / value.amax(dim=1).std()
     return bool(error < 0.5 * target.std()) and 0.67 < float(alike) < 1.5
+
+
+def _crossed_level(tasks: TaskBatch, value: Tensor, again: Tensor, rng: Generator) -> float | None:
+    """The value at every target, where it is the same but for noise and lies among the others of most tasks.
+
+    A level is crossed, so that a good part of a task's values lies on either side of it; a smallest value is not.
+    """
+    repeats = LEVEL_REPEATS if seconds_per_observation(tasks) <= SLOW else 2
+    many = tasks.select(torch.arange(len(tasks)).repeat_interleave(repeats))
+    seen = many.observe(tasks.problem.query_space.project(many.target), rng).view(len(tasks), repeats)
+    level, noise = float(seen.mean()), seen.var(dim=1).mean()
+    apart = seen.mean(dim=1).var() - noise / repeats
+    spread = value.var() - (value - again).square().mean() / 2
+    below = ((value + again) / 2 < level).double().mean(dim=1)
+    is_among = (below > LEVEL_SHARE) & (below < 1 - LEVEL_SHARE)
+    is_level = bool(apart < 0.05 * spread) and float(is_among.double().mean()) > 0.5
+    return level if is_level else None
 
 
 def _loss_is_gap(problem: Problem, tasks: TaskBatch, query: Tensor, value: Tensor) -> bool:

@@ -45,13 +45,13 @@ class TrustedProblem(NamedTuple):
 def _file_of(module: str) -> Path | None:
     """Where a module would be imported from. Nothing is imported, no package around it either."""
     names = module.split(".")
-    found, places = None, None
+    spec, places = None, None
     for end in range(1, len(names) + 1):
-        found = PathFinder.find_spec(".".join(names[:end]), places)
-        places = None if found is None else found.submodule_search_locations
-        if found is None or (places is None and end < len(names)):
+        spec = PathFinder.find_spec(".".join(names[:end]), places)
+        places = None if spec is None else spec.submodule_search_locations
+        if spec is None or (places is None and end < len(names)):
             return None
-    return None if found is None or found.origin is None else Path(found.origin).resolve()
+    return None if spec is None or spec.origin is None else Path(spec.origin).resolve()
 
 
 def trusted(source: str) -> TrustedProblem | None:

@@ -136,13 +136,15 @@ def compare(
     for name in (name for name in wanted if name in METHODS):
         method = METHODS[name]
         try:
-            made = method.make(setting)
+            method_agent = method.make(setting)
         except InvalidInput as error:
             left_out[name] = f"{error.field} must be {error.allowed}"
             continue
         some = tasks if method.tasks is None or all_tasks else min(tasks, method.tasks)
         paper = cell.methods.get(method.published or "")
-        _add(rows, name, made, common, setting, best, paper, method.calibration, some, left_out, follow, executor)
+        _add(
+            rows, name, method_agent, common, setting, best, paper, method.calibration, some, left_out, follow, executor
+        )
     if not rows:
         why = "; ".join(f"{name} {reason}" for name, reason in left_out.items())
         raise InvalidInput("methods", ", ".join(wanted), f"some that apply to this problem ({why})")
@@ -189,8 +191,8 @@ def _published(problem: Problem, epsilon: float) -> PublishedCell:
     spec = spec_of(problem)
     noise = spec.options.get("noise")
     level = noise[1] if isinstance(noise, tuple | list) else noise
-    found = published(spec.name, problem.query_space.dim, epsilon, level) if isinstance(level, float) else None
-    return found or PublishedCell({}, None)
+    cell = published(spec.name, problem.query_space.dim, epsilon, level) if isinstance(level, float) else None
+    return cell or PublishedCell({}, None)
 
 
 def _ours(hidden: TaskBatch, epsilon: float, delta: float, left_out: dict[str, str]) -> dict[str, BeliefAgent]:
@@ -233,12 +235,12 @@ def _agent(model: Model, hidden: TaskBatch, epsilon: float, delta: float) -> Bel
     return model.agent(epsilon, delta)
 
 
-def _budget(given: int | None, ours: Row | None, cell: PublishedCell) -> tuple[int, str]:
+def _budget(budget: int | None, ours: Row | None, cell: PublishedCell) -> tuple[int, str]:
     """The budget of methods that cannot stop, and where it comes from."""
-    if given is not None:
-        return given, "as given"
+    if budget is not None:
+        return budget, "as given"
     if ours is not None:
         return max(1, math.ceil(ours.played.mean_queries.value)), f"the mean of {ours.method}, rounded up"
     if cell.best.queries is not None:
         return math.ceil(cell.best.queries), "the paper's best mean, rounded up"
-    raise InvalidInput("budget", given, "a whole number: the zoo has no model for this problem to take it from")
+    raise InvalidInput("budget", budget, "a whole number: the zoo has no model for this problem to take it from")

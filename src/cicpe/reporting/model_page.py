@@ -74,11 +74,15 @@ def _about(model: Model, measured: Measured) -> Section:
         ("experiment", units.title),
         (
             "settings",
-            ", ".join(f"{one.name}: {one.words(one.least)} to {one.words(one.most)}" for one in units.settings),
+            ", ".join(
+                f"{setting.name}: {setting.words(setting.least)} to {setting.words(setting.most)}"
+                for setting in units.settings
+            ),
         ),
         (
             "sought",
-            ", ".join(one.name for one in units.answers) + f", within {units.tolerance_words(units.epsilon or low)}",
+            ", ".join(answer.name for answer in units.answers)
+            + f", within {units.tolerance_words(units.epsilon or low)}",
         ),
     ]
     rows = [

@@ -101,8 +101,8 @@ class SweepResults:
         with self._open() as connection:
             state = "finished" if fault is None else "failed"
             connection.execute("UPDATE runs SET state = ?, fault = ? WHERE name = ?", (state, fault, run))
-            for found in figures:
-                row = dict(found)
+            for cell_figures in figures:
+                row = dict(cell_figures)
                 queries, losses = row.pop("all_queries", None), row.pop("all_losses", None)
                 columns = ("asked", "model_sha256", "epsilon", "delta", "noise", "accuracy", "mean_queries", "refused")
                 values = [row.get(name) for name in columns]
@@ -116,13 +116,13 @@ class SweepResults:
     def rows(self) -> list[SweepRow]:
         """Everything that is known, in the order in which runs were begun."""
         with self._open() as connection:
-            found = connection.execute(
+            records = connection.execute(
                 "SELECT runs.name, settings, row, all_queries, all_losses FROM figures "
                 "JOIN runs ON runs.name = figures.run ORDER BY runs.rowid, figures.rowid"
             ).fetchall()
         return [
             SweepRow(name, json.loads(settings), json.loads(row), _array(queries, np.int32), _array(losses, np.float32))
-            for name, settings, row, queries, losses in found
+            for name, settings, row, queries, losses in records
         ]
 
     def failures(self) -> dict[str, str]:
@@ -201,14 +201,14 @@ def sweep_groups(rows: Sequence[SweepRow]) -> list[SweepGroup]:
     Returns:
         A group for every cell and combination of settings, in their order.
     """
-    found: dict[tuple[Any, ...], list[SweepRow]] = {}
+    rows_by_group: dict[tuple[Any, ...], list[SweepRow]] = {}
     for row in rows:
         if row.row["refused"] is None:
             settings = {name: value for name, value in row.settings.items() if name != SEED}
-            found.setdefault((row.cell, json.dumps(settings)), []).append(row)
+            rows_by_group.setdefault((row.cell, json.dumps(settings)), []).append(row)
     groups = []
-    for cell in dict.fromkeys(key[0] for key in found):
-        own = {key: _levels(same) for key, same in found.items() if key[0] == cell}
+    for cell in dict.fromkeys(key[0] for key in rows_by_group):
+        own = {key: _levels(same) for key, same in rows_by_group.items() if key[0] == cell}
         best = min(own, key=lambda key: float(own[key][1].mean()))
         for key, (right, queries) in own.items():
             versus = None

@@ -59,7 +59,7 @@ def make_app(
     training = TrainingService(place, service.add_model)
     app.include_router(make_routes(service))
     app.include_router(make_experiment_routes(service, drafts, training))
-    app.state.close = lambda: [one.close() for one in (training, drafts)]
+    app.state.close = lambda: [resource.close() for resource in (training, drafts)]
     app.mount("/", StaticFiles(directory=WEB, html=True), name="web")
     add_handlers(app)
     app.add_middleware(

@@ -40,12 +40,14 @@ PATIENCE = 90.0
 
 @lru_cache(1)
 def _templates() -> tuple[ExperimentTemplate, ...]:
-    found = []
+    experiment_templates = []
     for name in template_names():
         text, plan = template_path(name).read_text(encoding="utf-8"), Experiment.read(name)
         about = text.partition("\n")[0].removeprefix("#").strip()
-        found.append(ExperimentTemplate(name=name, title=plan.title, about=about, document=plan.document))
-    return tuple(found)
+        experiment_templates.append(
+            ExperimentTemplate(name=name, title=plan.title, about=about, document=plan.document)
+        )
+    return tuple(experiment_templates)
 
 
 def templates(can_train: bool) -> ExperimentTemplates:
@@ -63,7 +65,7 @@ def understood(draft: ExperimentDraft) -> ExperimentView:
         problem: Any = plan.problem()
         drawn = prior_predictive(problem, seed=draft.seed)
     except ExperimentError as error:
-        faults = [_fault(one) for one in error.faults]
+        faults = [_fault(file_fault) for file_fault in error.faults]
         return ExperimentView(
             faults=faults, document=document, toml=None, words=[], units=None, at_most=None, picture=None
         )
@@ -79,14 +81,14 @@ def understood(draft: ExperimentDraft) -> ExperimentView:
             grid=[_numbers(line) for line in drawn.grid],
             draws=[
                 DrawnCurve(
-                    truth=_numbers(np.atleast_2d(one.truth)),
-                    read_at=_numbers(one.read_at),
-                    readings=_numbers(one.readings),
-                    answer=_numbers(one.answer),
+                    truth=_numbers(np.atleast_2d(draw.truth)),
+                    read_at=_numbers(draw.read_at),
+                    readings=_numbers(draw.readings),
+                    answer=_numbers(draw.answer),
                 )
-                for one in drawn.draws
+                for draw in drawn.draws
             ],
-            answer_is_place=[one.name for one in units.answers] == [one.name for one in units.settings],
+            answer_is_place=[answer.name for answer in units.answers] == [setting.name for setting in units.settings],
         ),
     )
 
@@ -118,8 +120,8 @@ def _plain(value: Any) -> Any:
     return str(value)
 
 
-def _fault(one: FileFault) -> ExperimentFault:
-    return ExperimentFault(path=list(one.path), allowed=one.allowed, **one.row)
+def _fault(file_fault: FileFault) -> ExperimentFault:
+    return ExperimentFault(path=list(file_fault.path), allowed=file_fault.allowed, **file_fault.row)
 
 
 def _numbers(values: Array) -> Any:
@@ -153,12 +155,12 @@ class DraftService:
     def estimate(self, document: dict[str, Any]) -> EstimateView:
         """How many measurements to expect. One at a time: the newest wish ends the one before."""
         experiment = Experiment.from_document(document)
-        said: dict[str, Any] = {}
+        reply: dict[str, Any] = {}
         asked = {"work": "estimate", "document": experiment.document, "seconds": ESTIMATE_SECONDS}
         with self._lock:
             if self._estimating is not None:
                 self._estimating.kill()
-            job = self._estimating = Job(asked, said.update, lambda code: None)
+            job = self._estimating = Job(asked, reply.update, lambda code: None)
         if not job.wait(PATIENCE):
             job.kill()
             job.wait()
@@ -166,10 +168,10 @@ class DraftService:
             overtaken = self._estimating is not job
             if not overtaken:
                 self._estimating = None
-        if "done" not in said:
+        if "done" not in reply:
             ended = "another estimate took its place" if overtaken else "the estimate took too long, or was ended"
-            raise Refused(409, fault("estimate", None, "one at a time", said.get("error", ended)))
-        return EstimateView.model_validate(said["done"])
+            raise Refused(409, fault("estimate", None, "one at a time", reply.get("error", ended)))
+        return EstimateView.model_validate(reply["done"])
 
     def close(self) -> None:
         """Ends what is under way."""

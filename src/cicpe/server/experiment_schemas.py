@@ -36,7 +36,7 @@ def _check_text(text: str) -> str:
 
 def _is_deeper(value: Any, levels: int) -> bool:
     inside = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
-    return any(levels == 0 or _is_deeper(one, levels - 1) for one in inside)
+    return any(levels == 0 or _is_deeper(child, levels - 1) for child in inside)
 
 
 Document = Annotated[dict[str, Any], AfterValidator(_small)]

@@ -54,10 +54,10 @@ class Guard:
         except _Gone:
             return
         except Refused as error:
-            said = answer(error.code, error.body)
+            response = answer(error.code, error.body)
             if error.code == TOO_LATE:
-                said.headers["connection"] = "close"
-            await said(scope, receive, _with_headers(send))
+                response.headers["connection"] = "close"
+            await response(scope, receive, _with_headers(send))
             return
         await self.app(scope, _replaying(body, receive), _with_headers(send))
 
@@ -70,9 +70,9 @@ class Guard:
         if origin is not None and _authority(text := origin.decode("latin-1")) != host.lower():
             raise Refused(403, fault("Origin", text, "this server's own page"))
         if self.token is not None and scope["path"].startswith("/api/"):
-            kind, _, given = headers.get(b"authorization", b"").partition(b" ")
-            if kind.lower() != b"bearer" or not hmac.compare_digest(given.strip(), self.token):
-                what = "the token is wrong" if given.strip() else "a token is needed"
+            kind, _, token = headers.get(b"authorization", b"").partition(b" ")
+            if kind.lower() != b"bearer" or not hmac.compare_digest(token.strip(), self.token):
+                what = "the token is wrong" if token.strip() else "a token is needed"
                 raise Refused(401, fault("Authorization", None, "Bearer and the server's token", what))
 
     def _known(self, name: str) -> bool:
@@ -127,13 +127,13 @@ async def _read(receive: Receive) -> bytes:
 
 
 def _replaying(body: bytes, receive: Receive) -> Receive:
-    given = False
+    replayed = False
 
     async def again() -> Message:
-        nonlocal given
-        if given:
+        nonlocal replayed
+        if replayed:
             return await receive()
-        given = True
+        replayed = True
         return {"type": "http.request", "body": body, "more_body": False}
 
     return again

@@ -58,7 +58,7 @@ def uvicorn_config(app: Any) -> uvicorn.Config:
     )
     for name in ("uvicorn.error", "asyncio"):
         logger = logging.getLogger(name)
-        for before in [one for one in logger.filters if isinstance(one, LogRate)]:
+        for before in [log_filter for log_filter in logger.filters if isinstance(log_filter, LogRate)]:
             logger.removeFilter(before)
         logger.addFilter(LogRate())
     return config
@@ -130,9 +130,15 @@ class LimitedProtocol(H11Protocol):
             timer.cancel()
 
     def _make_room(self) -> None:
-        others = [one for one in self.connections if isinstance(one, LimitedProtocol) and one is not self]
-        waiting = [one for one in others if one.keeps_waiting and not one.transport.is_closing()]
-        oldest = min(waiting, key=lambda one: one._since, default=self)
+        others = [
+            connection
+            for connection in self.connections
+            if isinstance(connection, LimitedProtocol) and connection is not self
+        ]
+        waiting = [
+            connection for connection in others if connection.keeps_waiting and not connection.transport.is_closing()
+        ]
+        oldest = min(waiting, key=lambda connection: connection._since, default=self)
         oldest.transport.abort()
         self.connections.discard(oldest)
 

@@ -125,43 +125,55 @@ def make_routes(service: CampaignService) -> APIRouter:
     def tell(campaign: CampaignName, body: Tell, key: IdempotencyKey = None) -> CampaignView:
         """Record what was measured at the open query, which the body names by the version, the step or the query."""
         measured = _measured(body, key)
-        return changed(campaign, lambda one: one.tell(body.observation, at=body.at, **measured, **_which(body)))
+        return changed(
+            campaign, lambda open_campaign: open_campaign.tell(body.observation, at=body.at, **measured, **_which(body))
+        )
 
     @api.post("/campaigns/{campaign}/correct")
     def correct(campaign: CampaignName, body: Correct, key: IdempotencyKey = None) -> CampaignView:
         """Replace the value of an earlier step. The log keeps both."""
         values, seen = body.observation, body.expected_version
         how = _measured(body, key)
-        return changed(campaign, lambda one: one.correct(body.step, values, expected_version=seen, **how))
+        return changed(
+            campaign, lambda open_campaign: open_campaign.correct(body.step, values, expected_version=seen, **how)
+        )
 
     @api.post("/campaigns/{campaign}/undo")
     def undo(campaign: CampaignName, body: Undo, key: IdempotencyKey = None) -> CampaignView:
         """Take back the last change that still counts. The log keeps both."""
-        return changed(campaign, lambda one: one.undo(key=key, expected_version=body.expected_version))
+        return changed(
+            campaign, lambda open_campaign: open_campaign.undo(key=key, expected_version=body.expected_version)
+        )
 
     @api.post("/campaigns/{campaign}/skip")
     def skip(campaign: CampaignName, body: Skipping, key: IdempotencyKey = None) -> CampaignView:
         """The open query, which the body names, cannot be measured: another is asked for, away from it."""
-        return changed(campaign, lambda one: one.skip(body.reason, key=key, **_which(body)))
+        return changed(campaign, lambda open_campaign: open_campaign.skip(body.reason, key=key, **_which(body)))
 
     @api.post("/campaigns/{campaign}/attach")
     def attach(campaign: CampaignName, body: Attach, key: IdempotencyKey = None) -> CampaignView:
         """Record a measurement made elsewhere."""
         values, seen = body.observation, body.expected_version
         how = _measured(body, key)
-        return changed(campaign, lambda one: one.attach(body.query, values, expected_version=seen, **how))
+        return changed(
+            campaign, lambda open_campaign: open_campaign.attach(body.query, values, expected_version=seen, **how)
+        )
 
     @api.post("/campaigns/{campaign}/release")
     def release(campaign: CampaignName, body: Release, key: IdempotencyKey = None) -> CampaignView:
         """Let a campaign stop that the alarm holds, once someone has looked at its data."""
         seen = body.expected_version
-        return changed(campaign, lambda one: one.release(body.reason, key=key, expected_version=seen))
+        return changed(
+            campaign, lambda open_campaign: open_campaign.release(body.reason, key=key, expected_version=seen)
+        )
 
     @api.post("/campaigns/{campaign}/verify")
     def verify(campaign: CampaignName, body: Verify, key: IdempotencyKey = None) -> CampaignView:
         """Ask for redundant queries before a stop is final: they expose a prior that is wrong."""
         seen = body.expected_version
-        return changed(campaign, lambda one: one.ask_to_verify(body.queries, key=key, expected_version=seen))
+        return changed(
+            campaign, lambda open_campaign: open_campaign.ask_to_verify(body.queries, key=key, expected_version=seen)
+        )
 
     @api.post("/campaigns/{campaign}/fork", status_code=201)
     def fork(campaign: CampaignName, body: Fork) -> CampaignView:
@@ -178,7 +190,7 @@ def make_routes(service: CampaignService) -> APIRouter:
         """Everything that happened, corrections and undone entries included."""
         record = service.store.find(_checked(campaign))
         stored = service.store.events(record.id)
-        counts = set(in_force(one.event for one in stored))
+        counts = set(in_force(entry.event for entry in stored))
         return CampaignLog(campaign=record, events=_entries(stored, counts, service.units(record)))
 
     @api.get("/campaigns/{campaign}/plot")
@@ -189,23 +201,23 @@ def make_routes(service: CampaignService) -> APIRouter:
     @api.get("/campaigns/{campaign}/export", response_class=JSONResponse)
     def export(campaign: CampaignName) -> JSONResponse:
         """One document with everything: the model's hash, the settings, the log, and what follows from it."""
-        one = opened(campaign)
-        disposition = f'attachment; filename="{one.record.name}.json"'
-        return JSONResponse(one.export(), headers={"Content-Disposition": disposition})
+        open_campaign = opened(campaign)
+        disposition = f'attachment; filename="{open_campaign.record.name}.json"'
+        return JSONResponse(open_campaign.export(), headers={"Content-Disposition": disposition})
 
     @api.get("/campaigns/{campaign}/table", response_class=JSONResponse, responses={200: {"content": CSV}})
     def table(campaign: CampaignName) -> PlainTextResponse:
         """The measurements as CSV, in the units of the campaign."""
-        one = opened(campaign)
-        disposition = f'attachment; filename="{one.record.name}.csv"'
+        open_campaign = opened(campaign)
+        disposition = f'attachment; filename="{open_campaign.record.name}.csv"'
         return PlainTextResponse(
-            table_of(one.session), media_type="text/csv", headers={"Content-Disposition": disposition}
+            table_of(open_campaign.session), media_type="text/csv", headers={"Content-Disposition": disposition}
         )
 
     @api.post("/campaigns/{campaign}/table")
     def attach_table(campaign: CampaignName, body: AttachTable, key: IdempotencyKey = None) -> CampaignView:
         """Record the measurements of a CSV file, made before or elsewhere: all of them, or none."""
-        return changed(campaign, lambda one: _take_table(one, body, key))
+        return changed(campaign, lambda open_campaign: _take_table(open_campaign, body, key))
 
     return api
 
@@ -250,10 +262,10 @@ def _refusal(service: CampaignService, campaign: Campaign, error: SessionError) 
 def _entries(stored: Iterable[StoredEvent], counts: set[int], units: Units) -> list[LogEntry]:
     return [
         LogEntry(
-            **one.model_dump(exclude={"event"}),
-            words=in_words(one.event, units),
-            in_force=one.position in counts,
-            event=one.event,
+            **entry.model_dump(exclude={"event"}),
+            words=in_words(entry.event, units),
+            in_force=entry.position in counts,
+            event=entry.event,
         )
-        for one in stored
+        for entry in stored
     ]

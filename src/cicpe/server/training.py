@@ -47,8 +47,8 @@ NOTHING = TrainingView(
 
 def trained_models(folder: Path) -> list[Path]:
     """The folders of the models that were trained into a folder."""
-    found = sorted(folder.iterdir()) if folder.is_dir() else []
-    return [one for one in found if not one.name.startswith(".") and (one / "config.json").is_file()]
+    paths = sorted(folder.iterdir()) if folder.is_dir() else []
+    return [path for path in paths if not path.name.startswith(".") and (path / "config.json").is_file()]
 
 
 def how_to_train(wish: TrainingWish) -> dict[str, Any]:
@@ -187,15 +187,15 @@ class _Run:
 
     def keep(self) -> Path | None:
         """Gives the model its name, or the next that is free; None where there is no model to keep."""
-        made = self._place / MODEL
-        if self.cancelled or self.done is None or not (made / "config.json").is_file():
+        model_folder = self._place / MODEL
+        if self.cancelled or self.done is None or not (model_folder / "config.json").is_file():
             return None
         for number in range(1, 1000):
             place = self.folder / (self.wish.name if number == 1 else f"{self.wish.name}-{number}")
             if place.exists():
                 continue
             try:
-                made.rename(place)
+                model_folder.rename(place)
             except OSError:
                 continue  # someone else has just taken this name
             sync_folder(self.folder)

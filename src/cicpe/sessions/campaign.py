@@ -90,10 +90,10 @@ class Campaign:
         Returns:
             The campaign, with its first query open.
         """
-        given = dict(context or {})
-        for reserved in {"epsilon", "delta", "seed", "stop", "verify", "self"} & set(given):
-            raise InvalidInput("context", {reserved: given[reserved]}, "a context of this model")
-        session = model.session(epsilon, delta, seed=seed, stop=stop, verify=0, **given)
+        context_values = dict(context or {})
+        for reserved in {"epsilon", "delta", "seed", "stop", "verify", "self"} & set(context_values):
+            raise InvalidInput("context", {reserved: context_values[reserved]}, "a context of this model")
+        session = model.session(epsilon, delta, seed=seed, stop=stop, verify=0, **context_values)
         if verify:
             session.ask_to_verify(verify)
         record = store.create(
@@ -104,7 +104,7 @@ class Campaign:
             delta=delta,
             seed=seed,
             stop=stop,
-            context=given,
+            context=context_values,
             events=session.log,
         )
         return cls(store, record, session)
@@ -151,8 +151,10 @@ class Campaign:
         record = store.find(campaign)
         session = _replayed(store, record, model)
         kept = record.model_dump(include={"epsilon", "delta", "seed", "stop", "context"})
-        made = store.create(name=name, model=reference, model_sha256=model.fingerprint, events=session.log, **kept)
-        return cls(store, made, session)
+        new_record = store.create(
+            name=name, model=reference, model_sha256=model.fingerprint, events=session.log, **kept
+        )
+        return cls(store, new_record, session)
 
     def __repr__(self) -> str:
         return in_a_line(f"Campaign {self._record.name}", self._facts())
@@ -236,12 +238,12 @@ class Campaign:
             key: A name for this change: sent again with the same key, it is made once.
             expected_version: The version of the log on which this change was decided; another is a ``Conflict``.
         """
-        given = {"query": query, "observation": observation}
+        arguments = {"query": query, "observation": observation}
 
         def make() -> Event:
             return self.session.attached(query, observation, confirm)
 
-        self._take(make, "attached", given, key, expected_version)
+        self._take(make, "attached", arguments, key, expected_version)
 
     def attach_all(
         self,
@@ -268,17 +270,17 @@ class Campaign:
         if not rows or (key is not None and self._made_before("attached", first, key)):
             return len(rows)
         self._check_version(expected_version)
-        trial, made = self.session.fork(), []
+        trial, events = self.session.fork(), []
         for number, (query, observation) in enumerate(rows, start=1):
             try:
                 event = trial.attached(query, observation, confirm)
                 trial.take(event)
             except InvalidInput as error:
                 raise type(error)(f"row {number}: {error.field}", error.value, error.allowed) from None
-            made.append(event)
-        self.store.append_all(self._record.id, made, expected_version=self.session.version, key=key)
+            events.append(event)
+        self.store.append_all(self._record.id, events, expected_version=self.session.version, key=key)
         self.refresh()  # the same key may have been faster
-        return len(made)
+        return len(events)
 
     def correct(
         self,
@@ -360,8 +362,8 @@ class Campaign:
             key: A name for this change: sent again with the same key, it is made once.
             expected_version: The version of the log on which this change was decided; another is a ``Conflict``.
         """
-        given = {"queries": queries}
-        self._take(lambda: self.session.verifies(queries), "verifying", given, key, expected_version)
+        arguments = {"queries": queries}
+        self._take(lambda: self.session.verifies(queries), "verifying", arguments, key, expected_version)
 
     def undo(self, *, key: str | None = None, expected_version: int | None = None) -> None:
         """Takes back the last change that still counts, as ``Session.undo`` does.
@@ -422,20 +424,20 @@ class Campaign:
         return None
 
     def _take(
-        self, make: Callable[[], Event], kind: str, given: Mapping[str, Any], key: str | None, expected: int | None
+        self, make: Callable[[], Event], kind: str, arguments: Mapping[str, Any], key: str | None, expected: int | None
     ) -> None:
         check_key(key)
-        if key is not None and self._made_before(kind, given, key):
+        if key is not None and self._made_before(kind, arguments, key):
             return
         try:
-            self._take_new(make, kind, given, key, expected)
+            self._take_new(make, kind, arguments, key, expected)
         except SessionError:
             # The same change, sent twice at the same time, may be what has made this one impossible.
-            if key is None or not self._made_before(kind, given, key):
+            if key is None or not self._made_before(kind, arguments, key):
                 raise
 
     def _take_new(
-        self, make: Callable[[], Event], kind: str, given: Mapping[str, Any], key: str | None, expected: int | None
+        self, make: Callable[[], Event], kind: str, arguments: Mapping[str, Any], key: str | None, expected: int | None
     ) -> None:
         session = self.session
         self._check_version(expected)
@@ -451,7 +453,7 @@ class Campaign:
             session.take(event, record)
         except _Repeated:
             assert key is not None
-            self._made_before(kind, given, key)
+            self._made_before(kind, arguments, key)
 
     def _check_version(self, expected: int | None) -> None:
         """Refuses a change by someone who has seen another version."""
@@ -461,7 +463,7 @@ class Campaign:
                 since = self.store.events(self._record.id, since=max(expected, 0))
                 raise Conflict(self._record.name, expected, since, self.session.version)
 
-    def _made_before(self, kind: str, given: Mapping[str, Any], key: str) -> bool:
+    def _made_before(self, kind: str, arguments: Mapping[str, Any], key: str) -> bool:
         """Whether a change with this key is in the log; refused where it was another change."""
         stored = self.store.keyed(self._record.id, key)
         if stored is None:
@@ -469,20 +471,23 @@ class Campaign:
         self.refresh()
         event = stored.event
         if event.kind != kind or not all(
-            self._same(name, value, getattr(event, name)) for name, value in given.items()
+            self._same(name, value, getattr(event, name)) for name, value in arguments.items()
         ):
             raise InvalidInput(
                 "key", key, f"a new key: with this one, someone has already {in_words(event, self.session.units)}"
             )
         return True
 
-    def _same(self, field: str, given: Any, recorded: Any) -> bool:
+    def _same(self, field: str, value: Any, recorded: Any) -> bool:
         if not isinstance(recorded, tuple):
-            return bool(given == recorded)
+            return bool(value == recorded)
         if field == "observation":
-            return self.session.read_observation(given, confirm=True)[0] == recorded
-        values = self.session.read_query(given)  # a point is recorded in single precision
-        return all(abs(one - two) <= 1e-6 * max(1.0, abs(two)) for one, two in zip(values, recorded, strict=True))
+            return self.session.read_observation(value, confirm=True)[0] == recorded
+        values = self.session.read_query(value)  # a point is recorded in single precision
+        return all(
+            abs(coordinate - recorded_coordinate) <= 1e-6 * max(1.0, abs(recorded_coordinate))
+            for coordinate, recorded_coordinate in zip(values, recorded, strict=True)
+        )
 
 
 def _replayed(store: Store, record: CampaignRecord, model: SessionModel) -> Session:

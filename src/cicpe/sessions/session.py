@@ -214,8 +214,8 @@ class Session:
     @property
     def p_value(self) -> float | None:
         """How likely a history of the prior is to look as odd at any time; None without an alarm."""
-        found = self._now.agent.p_value(self._now.state)
-        return None if found is None else float(found[0])
+        p_value = self._now.agent.p_value(self._now.state)
+        return None if p_value is None else float(p_value[0])
 
     @property
     def in_prior(self) -> InPrior:
@@ -270,7 +270,7 @@ class Session:
         assert limits is not None
         if not self.units.settings:
             return limits
-        return np.array([[one.least, one.most] for one in self.units.settings])
+        return np.array([[setting.least, setting.most] for setting in self.units.settings])
 
     def _answers_in_units(self, ends: np.ndarray) -> np.ndarray:
         """Rows of (low, high), from the agent's coordinates."""
@@ -297,31 +297,33 @@ class Session:
             return 0.0
         if self._typical_queries is None:
             return None
-        made = len(self.history)
-        return float(min(max(self._typical_queries - made, 1.0), self._agent.horizon - made))
+        n_steps = len(self.history)
+        return float(min(max(self._typical_queries - n_steps, 1.0), self._agent.horizon - n_steps))
 
     @property
     def reason(self) -> Reason:
         """Why it stopped or goes on, as a code and in words."""
         within = self.units.tolerance_words(self.epsilon)
-        found = f"a confidence of {self.confidence:.3f} that the answer is within {within}"
+        confidence_words = f"a confidence of {self.confidence:.3f} that the answer is within {within}"
         rule = f"The stop rule for delta {self.delta:g} is"
         if self.held and not self.truncated:
-            return Reason("held", f"{rule} met: {found}. {HELD}{self._remarks()}")
+            return Reason("held", f"{rule} met: {confidence_words}. {HELD}{self._remarks()}")
         if self.verifying:
-            return Reason("verifying", f"{rule} met: {found}. The open query is to check the prior.{self._remarks()}")
+            return Reason(
+                "verifying", f"{rule} met: {confidence_words}. The open query is to check the prior.{self._remarks()}"
+            )
         if not self.stopped:
-            return Reason("unsure", f"{rule} not met yet: {found}.{self._remarks()}")
+            return Reason("unsure", f"{rule} not met yet: {confidence_words}.{self._remarks()}")
         if self.held:
             return Reason("horizon", f"It made as many queries as the model can take. {HELD}{self._remarks()}")
         if self.truncated:
-            made = f"It made {self._agent.horizon} queries, as many as the model can take."
-            return Reason("horizon", f"{made} {rule} not met: {found}.{self._remarks()}")
-        return Reason("confident", f"{rule} met: {found}.{self._remarks()}")
+            horizon_words = f"It made {self._agent.horizon} queries, as many as the model can take."
+            return Reason("horizon", f"{horizon_words} {rule} not met: {confidence_words}.{self._remarks()}")
+        return Reason("confident", f"{rule} met: {confidence_words}.{self._remarks()}")
 
     def _remarks(self) -> str:
-        said = [f"{n} {what}" for what, n in self._counts().items() if n]
-        noted = f" Of note: {', '.join(said)}." if said else ""
+        remarks = [f"{n} {what}" for what, n in self._counts().items() if n]
+        noted = f" Of note: {', '.join(remarks)}." if remarks else ""
         unseen = MIRRORED if self.stopped and self.observations.mirrored else ""
         return noted + ALARMS.get(self.in_prior, "") + unseen
 
@@ -339,12 +341,12 @@ class Session:
         Returns:
             A frozen record, which ``model_dump`` makes JSON of.
         """
-        made, region = len(self.history), self.credible_region.tolist()
+        n_steps, region = len(self.history), self.credible_region.tolist()
         return Status(
             version=self.version,
             epsilon=self.epsilon,
             delta=self.delta,
-            step=made if self.stopped else made + 1,
+            step=n_steps if self.stopped else n_steps + 1,
             query=None if self.stopped else tuple(self.ask().tolist()),
             stopped=self.stopped,
             truncated=self.truncated,
@@ -421,14 +423,14 @@ class Session:
         from cicpe.plots.campaign import plot_campaign
 
         proposals, regions = [], []
-        for made, state in enumerate(self._states()):
-            proposals.append(self._agent.propose(state, self._rng(made)))
-            regions.append(self._region(self._start.agent, state, proposals[-1], made))
+        for n_steps, state in enumerate(self._states()):
+            proposals.append(self._agent.propose(state, self._rng(n_steps)))
+            regions.append(self._region(self._start.agent, state, proposals[-1], n_steps))
         return plot_campaign(
             np.array([step.observation for step in self.history]).reshape(-1, self.observation_dim),
-            np.stack([self._summary(said).recommendation for said in proposals]),
+            np.stack([self._summary(proposal).recommendation for proposal in proposals]),
             np.stack(regions),
-            np.array([float(said.confidence[0]) for said in proposals]),
+            np.array([float(proposal.confidence[0]) for proposal in proposals]),
             asked=1 - self.delta,
             stopped=self.stopped and not self.truncated,
         )
@@ -440,14 +442,14 @@ class Session:
             One summary more than there are steps.
         """
         states = enumerate(self._states())
-        return [self._summary(self._agent.propose(state, self._rng(made))) for made, state in states]
+        return [self._summary(self._agent.propose(state, self._rng(n_steps))) for n_steps, state in states]
 
     def _states(self) -> Iterator[Any]:
         """The agent's state before the first step and after each."""
         then = self._start
         yield then.state
-        for made in range(len(self.history)):
-            then = then._replace(state=self._observed(then, self.history[made : made + 1]))
+        for index in range(len(self.history)):
+            then = then._replace(state=self._observed(then, self.history[index : index + 1]))
             yield then.state
 
     def export(self) -> dict[str, Any]:
@@ -540,8 +542,8 @@ class Session:
         Returns:
             One number per observed quantity, and whether they had to be confirmed.
         """
-        name, given = self.units.read_observation(observation)
-        values = entries(name, given, self.observation_dim)
+        name, reading = self.units.read_observation(observation)
+        values = entries(name, reading, self.observation_dim)
         try:
             return self.observations.read(name, values), False
         except Implausible:
@@ -610,13 +612,15 @@ class Session:
         Returns:
             The event.
         """
-        made = len(self.history)
+        n_steps = len(self.history)
         try:
             number = operator.index(step)
         except TypeError:
             raise InvalidInput("step", step, "a whole number") from None
-        if not 1 <= number <= made:
-            raise InvalidInput("step", step, f"from 1 to {made}" if made else "one that was told; nothing was told yet")
+        if not 1 <= number <= n_steps:
+            raise InvalidInput(
+                "step", step, f"from 1 to {n_steps}" if n_steps else "one that was told; nothing was told yet"
+            )
         values, confirmed = self.read_observation(observation, confirm)
         return Corrected(step=number, observation=values, confirmed=confirmed)
 

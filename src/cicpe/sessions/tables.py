@@ -76,8 +76,8 @@ def rows_of(text: str, session: Session) -> Iterator[tuple[list[float], Values |
     settings, measured = columns(session)
     for name in (*settings, *measured):
         if header.count(name) != 1:
-            found = f"{', '.join(header)[:SHOWN]}{meant(name, header)}"
-            raise InvalidInput("column", name, f"in the header, once; the header is {found}")
+            header_words = f"{', '.join(header)[:SHOWN]}{meant(name, header)}"
+            raise InvalidInput("column", name, f"in the header, once; the header is {header_words}")
     for line, row in enumerate(rows, start=2):
         if None in row:  # a comma within a number, say: the values would be those of other columns
             raise InvalidInput(f"line {line}", row[None], f"as many cells as the header has, {len(header)}")

@@ -16,20 +16,20 @@ Observed = Values | bool | str | Sequence[bool | str | float]
 
 def entries(field: str, given: object, expected: int) -> list[object]:
     """The entries of an observation as they were given, as many as expected, or an error that names the field."""
-    found = _flat(given)
-    if len(found) != expected:
+    flat = _flat(given)
+    if len(flat) != expected:
         raise InvalidInput(field, given, f"{expected} value(s), one per observed quantity")
-    return found
+    return flat
 
 
-def _flat(given: object) -> list[object]:
+def _flat(value: object) -> list[object]:
     """What is in lists and arrays, in order; all else is one entry."""
-    if isinstance(given, Tensor | np.ndarray | np.generic):
-        plain = given.detach().numpy() if isinstance(given, Tensor) else np.asarray(given)
+    if isinstance(value, Tensor | np.ndarray | np.generic):
+        plain = value.detach().numpy() if isinstance(value, Tensor) else np.asarray(value)
         return list(plain.reshape(-1).tolist())
-    if isinstance(given, Sequence) and not isinstance(given, str | bytes):
-        return [entry for part in given for entry in _flat(part)]
-    return [given]
+    if isinstance(value, Sequence) and not isinstance(value, str | bytes):
+        return [entry for part in value for entry in _flat(part)]
+    return [value]
 
 
 def numbers(field: str, given: object, expected: int) -> tuple[float, ...]:

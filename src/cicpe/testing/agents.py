@@ -65,8 +65,8 @@ def check_agent(agent: Agent, problem: Problem, n: int = 32, seed: int = 0) -> N
         fixed = _fixed(proposal, [agent.propose(state, _rng(seed + t + 1_000 * k)) for k in range(1, 1 + OTHER_SEEDS)])
         for way, other in others.items():
             expected = trees.select(proposal, some)
-            found = agent.propose(other, _rng(seed + t))
-            _check_same("independence of episodes", f"{where}, of episodes {way}", found, expected, fixed)
+            actual = agent.propose(other, _rng(seed + t))
+            _check_same("independence of episodes", f"{where}, of episodes {way}", actual, expected, fixed)
         keep = ~proposal.stop
         if t == last or not bool(keep.any()):
             return
@@ -115,11 +115,11 @@ def _check_proposal(proposal: Proposal, problem: Problem, n: int, where: str) ->
     for name, shape in wanted.items():
         value: Tensor = getattr(proposal, name)
         kind = torch.bool if name == "stop" else torch.float32
-        found = f"{tuple(value.shape)} of {value.dtype}"
+        actual = f"{tuple(value.shape)} of {value.dtype}"
         _require(
             tuple(value.shape) == shape and value.dtype == kind,
             "shapes",
-            f"{where}, {name} must be {shape} of {kind}, not {found}",
+            f"{where}, {name} must be {shape} of {kind}, not {actual}",
         )
         _require(bool(value.isfinite().all()), "values", f"{where}, {name} is not finite")
     for name, space in (("query", query), ("recommendation", answer)):
@@ -147,9 +147,9 @@ def _fixed(proposal: Proposal, others: list[Proposal]) -> tuple[str, ...]:
     )
 
 
-def _check_same(promise: str, where: str, found: Proposal, expected: Proposal, names: tuple[str, ...] = SAID) -> None:
+def _check_same(promise: str, where: str, actual: Proposal, expected: Proposal, names: tuple[str, ...] = SAID) -> None:
     for name in names:
-        left, right = getattr(found, name).float(), getattr(expected, name).float()
+        left, right = getattr(actual, name).float(), getattr(expected, name).float()
         _require(left.shape == right.shape, promise, f"{where}, {name} has another shape")
         worst = float(((left - right).abs() / right.abs().clamp_min(1)).max()) if left.numel() else 0.0
         # Written so that a NaN fails.

@@ -117,9 +117,9 @@ def _require(holds: bool, promise: str, problem: str) -> None:
         raise AssertionError(f"{promise}: {problem}")
 
 
-def _require_same(promise: str, where: str, found: _Seen, expected: _Seen, tolerance: float) -> None:
+def _require_same(promise: str, where: str, actual: _Seen, expected: _Seen, tolerance: float) -> None:
     for name, right in expected.outputs().items():
-        left = found.outputs()[name]
+        left = actual.outputs()[name]
         _require((left is None) == (right is None), promise, f"{where}, {name} is given one way and not the other")
         if left is None or right is None:
             continue
@@ -138,12 +138,12 @@ def _check_shapes(memory: Memory, dims: Dims, history: _History) -> None:
     state = memory.begin(history.context_BC)
     begun = _see(memory, state, history.candidate_BPQ[:, :1])
     for seen, prefixes, view in ((begun, 1, "begin"), (_unrolled(memory, history), horizon + 1, "unroll")):
-        given = seen.outputs()
+        outputs = seen.outputs()
         promise = f"shapes after {view}"
         _require(
-            (given["axes"] is None) == (memory.axis_width is None),
+            (outputs["axes"] is None) == (memory.axis_width is None),
             promise,
-            f"axis_width is {memory.axis_width}, but axes are {'not ' if given['axes'] is None else ''}given",
+            f"axis_width is {memory.axis_width}, but axes are {'not ' if outputs['axes'] is None else ''}given",
         )
         probes = len(memory.probes_KQ) if isinstance(memory, FunctionMemory) else 0
         features: dict[str, tuple[int, ...]] = {
@@ -155,7 +155,7 @@ def _check_shapes(memory: Memory, dims: Dims, history: _History) -> None:
             "function_std": (probes,),
             "read_at": (memory.width_at,),
         }
-        for name, value in given.items():
+        for name, value in outputs.items():
             if value is not None:
                 wanted = (batch, prefixes, *features[name])
                 text = " x ".join(map(str, wanted))
@@ -227,12 +227,12 @@ def _check_function(memory: FunctionMemory, history: _History, tolerance: float)
         )
         probes_BKQ = memory.probes_KQ.float().expand(batch, -1, -1)
         mean_BK, std_BK = memory.predict(state, probes_BKQ)
-        for name, found, said in (
+        for name, predicted, read in (
             ("mean", mean_BK, memory_features.function_mean),
             ("std", std_BK, memory_features.function_std),
         ):
-            assert said is not None
-            worst = float((found - said[:, 0]).abs().max())
+            assert read is not None
+            worst = float((predicted - read[:, 0]).abs().max())
             _require(worst <= tolerance, promise, f"{where}, predict and read differ by {worst:.2g} in the {name}")
         drawn_BK = memory.sample_probes(state, rng)
         finite = drawn_BK.shape == mean_BK.shape and bool(drawn_BK.isfinite().all())
@@ -247,7 +247,7 @@ def _check_gradients(memory: Memory, history: _History) -> None:
     values = [value for value in _unrolled(memory, history).outputs().values() if value is not None]
     loss = torch.stack([(value * torch.randn(value.shape, generator=rng)).sum() for value in values]).sum()
     _require(loss.requires_grad, "gradients", "nothing that is read depends on the parameters")
-    found = torch.autograd.grad(loss, [parameter for _, parameter in named], allow_unused=True)
-    for (name, _), gradient in zip(named, found, strict=True):
+    gradients = torch.autograd.grad(loss, [parameter for _, parameter in named], allow_unused=True)
+    for (name, _), gradient in zip(named, gradients, strict=True):
         finite = gradient is None or bool(gradient.isfinite().all())
         _require(finite, "gradients", f"that of {name} is not finite")

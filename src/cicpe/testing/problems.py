@@ -90,29 +90,29 @@ def _batches(problem: Problem, n: int, seed: int) -> Iterator[str]:
             yield _line(problem, method, str(error), "a batch of tasks", mend)
             return
         if rows != {count}:
-            found = f"first dimensions {sorted(rows)}" if rows else "no tensors"
+            actual = f"first dimensions {sorted(rows)}" if rows else "no tensors"
             mend = f"Give every tensor in the task one row per task: {count} rows"
-            yield _line(problem, method, found, f"first dimension {count} everywhere", mend)
+            yield _line(problem, method, actual, f"first dimension {count} everywhere", mend)
 
 
 def _repeatability(problem: Problem, n: int, seed: int) -> Iterator[str]:
-    one, two = _sample(problem, n, seed), _sample(problem, n, seed)
+    task, repeated_task = _sample(problem, n, seed), _sample(problem, n, seed)
     mend = "Draw everything random from the rng argument: torch.rand(..., generator=rng)"
-    if not _same(one, two):
+    if not _same(task, repeated_task):
         yield _line(problem, "sample", "other tasks from the same seed", "the same tasks", mend)
         return
-    if _same(one, _sample(problem, n, seed + 1)):
+    if _same(task, _sample(problem, n, seed + 1)):
         yield _line(problem, "sample", "the same tasks from two seeds", "different tasks", mend)
     query = problem.query_space.sample(n, _rng(seed))
-    given = query.clone()
-    first = _numbers(problem, "observe", _call(problem, "observe", one, given, _rng(seed)))
-    again = _numbers(problem, "observe", _call(problem, "observe", two, query.clone(), _rng(seed)))
+    passed_query = query.clone()
+    first = _numbers(problem, "observe", _call(problem, "observe", task, passed_query, _rng(seed)))
+    again = _numbers(problem, "observe", _call(problem, "observe", repeated_task, query.clone(), _rng(seed)))
     if not _same(first, again):
         yield _line(problem, "observe", "other observations from the same seed", "the same observations", mend)
-    if not _same(_sample(problem, n, seed), one):
+    if not _same(_sample(problem, n, seed), task):
         mend = "Work on a copy: no += or [...] = on what belongs to the task"
         yield _line(problem, "observe", "that it changed the task", "a task that stays as it was", mend)
-    if not _same(query, given):
+    if not _same(query, passed_query):
         mend = "Work on a copy: query = query.clone()"
         yield _line(problem, "observe", "that it changed the query", "a query that stays as it was", mend)
 
@@ -136,9 +136,9 @@ def _observations(problem: Problem, n: int, seed: int) -> Iterator[str]:
         bad = ~torch.isfinite(value).all(dim=1)
         if bad.any():
             row = int(bad.nonzero()[0])
-            found = f"{value[row].tolist()} for task {row} at query {_round(query[row])}"
+            actual = f"{value[row].tolist()} for task {row} at query {_round(query[row])}"
             mend = "Look for a division by zero or a logarithm of zero there, at the edge of the query space perhaps"
-            yield _line(problem, "observe", found, "finite numbers on the whole query space", mend)
+            yield _line(problem, "observe", actual, "finite numbers on the whole query space", mend)
             return
 
 
@@ -188,17 +188,17 @@ def _losses(problem: Problem, n: int, seed: int) -> Iterator[str]:
         bad = ~(torch.isfinite(value) & (value >= -1e-6))
         if bad.any():
             row = int(bad.nonzero()[0])
-            found = f"{float(value[row]):g} for answer {_round(points[row])}"
+            actual = f"{float(value[row]):g} for answer {_round(points[row])}"
             mend = "A loss is zero at the target and grows with the error; take an absolute value or a square"
-            yield _line(problem, "loss", found, "a finite number of at least 0", mend)
+            yield _line(problem, "loss", actual, "a finite number of at least 0", mend)
             return
         loss.append(value)
     at_target, single, repeated = loss
     if at_target.max() > TOLERANCE:
         row = int(at_target.argmax())
-        found = f"{float(at_target[row]):g} at the target {_round(target[row])} of task {row}"
+        actual = f"{float(at_target[row]):g} at the target {_round(target[row])} of task {row}"
         mend = "loss and target must agree: subtract the best value, or return from target what the loss is lowest at"
-        yield _line(problem, "loss", found, f"0 (at most {TOLERANCE:g})", mend)
+        yield _line(problem, "loss", actual, f"0 (at most {TOLERANCE:g})", mend)
     if not torch.allclose(single, repeated[::times], rtol=1e-4, atol=1e-6):
         mend = "Compute each row from its own task only; training asks for many answers of one task at once"
         yield _line(problem, "loss", "another loss when every task is repeated", "the same loss for the same row", mend)
@@ -240,9 +240,9 @@ def _likelihoods(problem: Problem, n: int, seed: int) -> Iterator[str]:
         mend = "Compute in log space; what observe returned must be possible under its own task"
         yield _line(problem, "log_likelihood", "nan or infinity for an observation of its own", "finite numbers", mend)
     elif not scores[0].mean() > scores[1].mean():
-        found = f"{float(scores[0].mean()):g} on average for the true tasks, {float(scores[1].mean()):g} for others"
+        actual = f"{float(scores[0].mean()):g} on average for the true tasks, {float(scores[1].mean()):g} for others"
         mend = "Check the sign and the noise model against observe"
-        yield _line(problem, "log_likelihood", found, "more for the true tasks", mend)
+        yield _line(problem, "log_likelihood", actual, "more for the true tasks", mend)
 
 
 # What the checks are made of.
@@ -252,17 +252,17 @@ class _Raised(Exception):
     """A problem's own code raised an exception, or returned what is not numbers."""
 
 
-def _line(problem: Problem, method: str, found: str, expected: str, mend: str) -> str:
-    return f"{type(problem).__name__}.{method}: found {found}; expected {expected}. {mend}."
+def _line(problem: Problem, method: str, actual: str, expected: str, mend: str) -> str:
+    return f"{type(problem).__name__}.{method}: found {actual}; expected {expected}. {mend}."
 
 
 def _call(problem: Problem, method: str, *arguments: Any) -> Any:
     try:
         return getattr(problem, method)(*arguments)
     except Exception as error:
-        found = f"{type(error).__name__}: {error}"
+        actual = f"{type(error).__name__}: {error}"
         mend = "The traceback above says where"
-        raise _Raised(_line(problem, method, found, "no exception", mend)) from error
+        raise _Raised(_line(problem, method, actual, "no exception", mend)) from error
 
 
 def _numbers(problem: Problem, method: str, value: Any) -> Tensor:

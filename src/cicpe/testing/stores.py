@@ -53,8 +53,8 @@ def _new(store: Store, name: str, **more: Any) -> CampaignRecord:
 
 def _check_records(store: Store, other: Store, first: CampaignRecord) -> None:
     ways = (store.find("first"), other.find(first.id), other.find(f"id:{first.id[:8]}"), other.get(first.id))
-    for found in (*ways, store.campaigns()[0]):
-        _require(found == first, "records", f"{found} is not what was made, {first}")
+    for record in (*ways, store.campaigns()[0]):
+        _require(record == first, "records", f"{record} is not what was made, {first}")
     for wrong in ("", "nobody", "%", "_____", first.id[:2]):
         _refused("find", InvalidInput, partial(store.find, wrong))
     _refused("names are unique", InvalidInput, partial(_new, other, "first"))
@@ -68,11 +68,17 @@ def _check_log(store: Store, other: Store, first: CampaignRecord) -> None:
     for version, event in enumerate(EVERY_KIND):
         stored = store.append(first.id, event, expected_version=version)
         _require(stored.position == version and stored.event == event, "append", f"{stored} is not {event}")
-    found = other.events(first.id)
+    stored_events = other.events(first.id)
     # Compared as text: minus zero is another number than zero.
-    _require(repr([stored.event for stored in found]) == repr(list(EVERY_KIND)), "events come back", f"not {found}")
-    _require([stored.position for stored in found] == list(range(len(EVERY_KIND))), "positions", f"{found}")
-    _require(other.events(first.id, since=3) == found[3:], "since", f"{other.events(first.id, since=3)}")
+    _require(
+        repr([stored.event for stored in stored_events]) == repr(list(EVERY_KIND)),
+        "events come back",
+        f"not {stored_events}",
+    )
+    _require(
+        [stored.position for stored in stored_events] == list(range(len(EVERY_KIND))), "positions", f"{stored_events}"
+    )
+    _require(other.events(first.id, since=3) == stored_events[3:], "since", f"{other.events(first.id, since=3)}")
     _require(other.find("first").version == len(EVERY_KIND), "version", f"{other.find('first').version}")
     copy = _new(store, "copy", events=EVERY_KIND)
     _require(copy.version == len(EVERY_KIND), "create with events", f"version {copy.version}")
@@ -100,35 +106,43 @@ def _check_keys(store: Store, campaign: CampaignRecord) -> None:
 
 
 def _check_conflict(store: Store, other: Store, campaign: CampaignRecord) -> None:
-    one, two = EVERY_KIND[:2]
-    store.append(campaign.id, one, expected_version=0)
+    first_event, second_event = EVERY_KIND[:2]
+    store.append(campaign.id, first_event, expected_version=0)
     for version in (0, 2, -1):
-        raised = _refused("conflict", Conflict, partial(other.append, campaign.id, two, expected_version=version))
+        raised = _refused(
+            "conflict", Conflict, partial(other.append, campaign.id, second_event, expected_version=version)
+        )
         assert isinstance(raised, Conflict)
         _require(raised.version == 1, "conflict", f"it says version {raised.version} and not 1")
         since: list[Event] = [stored.event for stored in raised.since]
-        _require(since == ([one] if version <= 0 else []), "conflict", f"it says that {since} happened since")
-    _require([stored.event for stored in store.events(campaign.id)] == [one], "conflict", "it left a trace")
-    _refused("unknown campaign", InvalidInput, partial(store.append, "0" * 32, one, expected_version=0))
+        _require(since == ([first_event] if version <= 0 else []), "conflict", f"it says that {since} happened since")
+    _require([stored.event for stored in store.events(campaign.id)] == [first_event], "conflict", "it left a trace")
+    _refused("unknown campaign", InvalidInput, partial(store.append, "0" * 32, first_event, expected_version=0))
 
 
 def _check_several(store: Store, other: Store, campaign: CampaignRecord) -> None:
     """Events that are added together: all of them in their order, or none."""
     store.append(campaign.id, EVERY_KIND[0], expected_version=0)
     added = store.append_all(campaign.id, EVERY_KIND[1:], expected_version=1)
-    found = other.events(campaign.id)
-    _require(found[1:] == added, "append_all", f"{found[1:]} is not what was acknowledged, {added}")
-    _require([one.event for one in found] == list(EVERY_KIND), "append_all", f"{found} are not the events, in order")
+    stored_events = other.events(campaign.id)
+    _require(stored_events[1:] == added, "append_all", f"{stored_events[1:]} is not what was acknowledged, {added}")
+    _require(
+        [stored.event for stored in stored_events] == list(EVERY_KIND),
+        "append_all",
+        f"{stored_events} are not the events, in order",
+    )
     _refused("append_all", Conflict, partial(other.append_all, campaign.id, EVERY_KIND, expected_version=1))
     broken = (EVERY_KIND[0], cast("Event", None))  # the second cannot be written: the first must not be there either
     with suppress(Exception):
         other.append_all(campaign.id, broken, expected_version=len(EVERY_KIND))
-    _require(store.events(campaign.id) == found, "append_all", "what was refused has left a trace")
+    _require(store.events(campaign.id) == stored_events, "append_all", "what was refused has left a trace")
     _refused("unknown campaign", InvalidInput, partial(store.append_all, "0" * 32, EVERY_KIND, expected_version=0))
     again = _new(store, "several-again")
     for version in (0, 0, len(EVERY_KIND), 7):
         kept = other.append_all(again.id, EVERY_KIND, expected_version=version, key="k")
-        _require([one.event for one in kept] == list(EVERY_KIND), "append_all", f"sent with its key it became {kept}")
+        _require(
+            [stored.event for stored in kept] == list(EVERY_KIND), "append_all", f"sent with its key it became {kept}"
+        )
     _require(len(store.events(again.id)) == len(EVERY_KIND), "append_all", "sent again with its key it was made again")
 
 
@@ -159,16 +173,22 @@ def _check_together(open_store: Callable[[], Store], campaign: CampaignRecord, t
             store.close()
 
     clients = [threading.Thread(target=client, args=(number,)) for number in range(threads)]
-    for one in clients:
-        one.start()
-    for one in clients:
-        one.join()
+    for thread in clients:
+        thread.start()
+    for thread in clients:
+        thread.join()
     _require(not failures, "together", f"{failures}")
     store = open_store()
-    found = store.events(campaign.id)
+    stored_events = store.events(campaign.id)
     store.close()
-    _require(found == sorted(acknowledged, key=lambda stored: stored.position), "together", "not what was acknowledged")
-    _require([stored.position for stored in found] == list(range(threads * each)), "together", "misnumbered events")
+    _require(
+        stored_events == sorted(acknowledged, key=lambda stored: stored.position),
+        "together",
+        "not what was acknowledged",
+    )
+    _require(
+        [stored.position for stored in stored_events] == list(range(threads * each)), "together", "misnumbered events"
+    )
 
 
 def _refused(promise: str, kind: type[CicpeError], action: Callable[[], object]) -> CicpeError:

@@ -152,19 +152,21 @@ def functions(problem: Problem, actor: ActorName | None = None) -> Choice:
     if actor is not None:
         raise InvalidInput("actor", actor, "left out with the recipe functions: they choose their own queries")
     facts = structure_of(problem)
-    if not _is_a_peak(problem, facts):
+    if not (_is_a_peak(problem, facts) or _is_a_crossing(problem, facts)):
         raise InvalidInput(
             "recipe",
             "functions",
             f"another one: functions needs one real number per observation, at most {max(LATTICE_SIDES)} query "
-            "dimensions, and a target that is the place of the largest value, or that value",
+            "dimensions, and a target that is the place of the largest value, that value, or where a level is crossed",
         )
-    answer: Literal["place", "height"] = "place" if facts.same_spaces else "height"
     loss: Literal["distance", "gap"] = "distance" if problem.has_distance_loss else "gap"
-    config = FunctionBeliefConfig(
-        functions=FunctionConfig(answer=answer, loss=loss), horizon=min(problem.horizon, MOST_FUNCTION_QUERIES)
-    )
-    what = "the place of the peak" if answer == "place" else "the height of the peak"
+    if facts.crossed_level is not None:
+        asked, what = FunctionConfig(answer="crossing", level=facts.crossed_level), "where a level is crossed"
+    elif facts.same_spaces:
+        asked, what = FunctionConfig(answer="place", loss=loss), "the place of the peak"
+    else:
+        asked, what = FunctionConfig(answer="height", loss=loss), "the height of the peak"
+    config = FunctionBeliefConfig(functions=asked, horizon=min(problem.horizon, MOST_FUNCTION_QUERIES))
     why = (
         f"recipe functions: few query dimensions, and the target is {what}; functions are drawn from Gaussian processes"
     )
@@ -186,6 +188,12 @@ def _is_a_peak(problem: Problem, facts: Structure) -> bool:
     if facts.same_spaces:
         return facts.target_is_best and (problem.has_distance_loss or facts.loss_is_gap)
     return facts.target_is_height and problem.has_distance_loss
+
+
+def _is_a_crossing(problem: Problem, facts: Structure) -> bool:
+    """Whether a belief over functions knows where the level is crossed."""
+    is_line = isinstance(problem.query_space, Box) and problem.query_space.dim == 1
+    return facts.crossed_level is not None and is_line and problem.has_distance_loss
 
 
 def _recipe_for(problem: Problem) -> str:
@@ -218,7 +226,7 @@ def candidates(problem: Problem) -> list[Choice]:
     tried = ["answers"] if has_numbers(problem) else []
     if space is not None and space.dim <= MOST_PARAMETERS and problem.has_likelihood:
         tried.insert(0, "particles")
-    if len(tried) < MOST_TRIED and _is_a_peak(problem, facts):
+    if len(tried) < MOST_TRIED and (_is_a_peak(problem, facts) or _is_a_crossing(problem, facts)):
         tried.append("functions")
     if not tried and problem.answer_space.dim == 1:
         tried.append("answers")

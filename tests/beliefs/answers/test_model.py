@@ -1,6 +1,7 @@
 """The general belief as a model: learned from simulations, calibrated, written, read, and gone on with."""
 
 import math
+import pickle
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -80,7 +81,7 @@ def fitted(problem: Problem, updates: int, **fields: Any) -> FittedBelief:
 
 @pytest.fixture(scope="module")
 def dose() -> cicpe.Model:
-    return cicpe.train(Dose(), recipe="answers", updates=400, calibration_episodes=400)
+    return cicpe.train(Dose(), recipe="answers", updates=300, calibration_episodes=200)
 
 
 @pytest.fixture(scope="module")
@@ -103,6 +104,33 @@ def test_the_likelihood_is_learned(dose: cicpe.Model) -> None:
     logit, seen = steepness * (query - answer), histories.observation_BTY[..., 0]
     least = float(torch.nn.functional.binary_cross_entropy_with_logits(logit, seen))
     assert least - 0.005 < loss < least + 0.02
+
+
+def test_random_queries_on_a_line_are_those_of_the_table(dose: cicpe.Model, source: FittedBelief) -> None:
+    """Others take a pass of the network for every pair of the grid: an alarm for a yes/no family took half an hour."""
+    assert isinstance(dose.belief, AnswerBelief)
+    assert isinstance(source.belief, AnswerBelief)
+    unit = dose.belief.query_space.to_unit(dose.belief.random_queries(500, torch.Generator().manual_seed(0)))
+    even = dose.belief._even_AQ
+    assert float((unit - even.T).abs().min(dim=1).values.max()) < 1e-5
+    assert len(unit.unique()) > 0.9 * len(even)  # type: ignore[no-untyped-call]
+    plane = source.belief.random_queries(50, torch.Generator().manual_seed(0))
+    assert torch.equal(plane, source.belief.query_space.sample(50, torch.Generator().manual_seed(0)))
+
+
+def test_a_table_of_queries_is_made_once_for_all_horizons_and_stays_here(dose: cicpe.Model) -> None:
+    belief = dose.belief
+    assert isinstance(belief, AnswerBelief)
+    assert isinstance(belief.search, GridSearch)
+    shorter = belief.with_horizon(3)
+    assert isinstance(shorter, AnswerBelief)
+    rng = torch.Generator().manual_seed(0)
+    state = shorter.begin(torch.zeros(64, 0))
+    shorter.update(state, shorter.random_queries(64, rng), torch.ones(64, 1))
+    assert belief.search.tables.keys() == {len(belief._even_AQ)}
+    sent = pickle.loads(pickle.dumps(belief))
+    assert "tables" not in vars(sent.search)
+    assert len(pickle.dumps(belief)) < 4e6
 
 
 def test_what_was_found_is_in_the_configuration(dose: cicpe.Model, source: FittedBelief) -> None:

@@ -21,6 +21,7 @@ from cicpe.problems import TaskBatch
 from cicpe.spaces import Box, Interval, Space
 from cicpe.testing import check_agent
 from functions_by_hand import (
+    LEVEL,
     LINE,
     MATERN_3,
     MATERN_5,
@@ -87,7 +88,7 @@ def test_drawn_functions_have_the_moments_of_the_posterior(kind: int) -> None:
     error = np.sqrt((np.outer(std**2, std**2) + cover**2) / draws)
     assert (np.abs(np.cov(value.T) - cover) < 6 * error + 1e-4).all()
     torch.testing.assert_close(found.height_BN, found.value_BNG.amax(dim=-1))
-    torch.testing.assert_close(found.value_BNG.gather(2, found.peak_BN[..., None])[..., 0], found.height_BN)
+    torch.testing.assert_close(found.value_BNG.gather(2, found.point_BN[..., None])[..., 0], found.height_BN)
 
 
 def test_kinds_are_mixed_by_their_evidence() -> None:
@@ -246,17 +247,43 @@ def test_where_all_agree_on_one_peak_that_is_the_answer(epsilon: float) -> None:
     belief = believer(only(Truth(RBF, (0.5,), noise=FLOOR)), horizon=30, functions=64, groups=1)
     place = np.linspace(-1, 1, 25)[:, None]
     state = told(belief, place, np.exp(-8 * (place[:, 0] - 0.3) ** 2))
-    peaks = belief.places_GQ[belief.draw(state).peak_BN[0], 0]
+    peaks = belief.places_GQ[belief.draw(state).point_BN[0], 0]
     assert float(peaks.max() - peaks.min()) < 0.04
     assessment = belief.assess(state, (epsilon,), rng())
     assert float(assessment.recommendation[0, 0, 0]) == pytest.approx(0.3, abs=0.03)
     assert float(assessment.confidence[0, 0]) == pytest.approx(1.0, abs=1e-6)
 
 
+def test_only_functions_that_cross_once_count_and_their_crossings_are_the_answers() -> None:
+    belief = believer(only(Truth(RBF, (0.4,))), answer="crossing", level=LEVEL, functions=128, groups=1)
+    state = mid_way(belief, 3)
+    draws, answers = belief.draw(state), belief.sample_answers(state, 500, rng())[..., 0].numpy()
+    place, value = belief.places_GQ[:, 0].numpy(), draws.value_BNG.numpy()
+    for b in range(len(value)):
+        crossings = []
+        for function, weight in zip(value[b], draws.weight_BN[b].tolist(), strict=True):
+            (changes,) = np.nonzero(np.diff(function > LEVEL))
+            assert (weight > 0) == (len(changes) == 1)
+            if len(changes) == 1:
+                around = slice(changes[0], changes[0] + 2)
+                order = np.argsort(function[around])
+                crossings.append(np.interp(LEVEL, function[around][order], place[around][order]))
+        assert 4 < len(crossings) < 128
+        assert np.abs(answers[b][:, None] - np.array(crossings)).min(axis=1).max() < 1e-5
+
+
+def test_where_no_function_crosses_it_goes_on() -> None:
+    """The one that comes nearest to the level stands for the answer, and nothing is divided by nothing."""
+    belief = believer(only(Truth(RBF, (0.5,))), answer="crossing", level=50.0, functions=64, groups=1)
+    assessment = belief.assess(belief.begin(torch.zeros(2, 0)), (0.1,), rng())
+    assert bool(assessment.confidence.isfinite().all() and assessment.recommendation.isfinite().all())
+    assert float(assessment.confidence.max()) < 0.9
+
+
 @pytest.mark.parametrize("query", ["agreement", "thompson", "ucb"])
-@pytest.mark.parametrize("answer", ["place", "height"])
+@pytest.mark.parametrize("answer", ["place", "height", "crossing"])
 def test_queries_do_not_depend_on_the_epsilons_that_are_looked_at(query: str, answer: str) -> None:
-    answers = LINE if answer == "place" else Interval(-9.0, 9.0)
+    answers = Interval(-9.0, 9.0) if answer == "height" else LINE
     belief = believer(only(Truth(RBF)), answers, answer=answer, query=query, functions=64, groups=2, candidates=8)
     state = mid_way(belief, 3)
     one, three = (belief.assess(state, epsilons, rng(1)) for epsilons in ((0.1,), (0.1, 0.2, 0.4)))
@@ -269,6 +296,8 @@ def test_queries_do_not_depend_on_the_epsilons_that_are_looked_at(query: str, an
 def test_it_says_what_it_cannot_do() -> None:
     with pytest.raises(InvalidInput, match="query dimensions"):
         FunctionBelief(Box([0.0] * 4, [1.0] * 4), LINE, only(Truth(RBF)), 5)
+    with pytest.raises(InvalidInput, match="1 where a crossing is sought"):
+        FunctionBelief(Box([0.0] * 2, [1.0] * 2), LINE, only(Truth(RBF)), 5, FunctionConfig(answer="crossing"))
     belief = believer(only(Truth(RBF)))
     with pytest.raises(InvalidInput, match="does not value queries"):
         belief.assess(belief.begin(torch.zeros(1, 0)), (0.1,), rng(), 0.0, (torch.zeros(1),))
@@ -276,7 +305,7 @@ def test_it_says_what_it_cannot_do() -> None:
 
 def excess_confidence(problem: Smooth, length: float, epsilon: float, episodes: int = 320) -> float:
     """How far the confidence at the end is above the share of successes, in standard deviations of a true one."""
-    config = FunctionConfig(answer=problem.asks, functions=256, groups=1, query="thompson")
+    config = FunctionConfig(answer=problem.asks, level=LEVEL, functions=256, groups=1, query="thompson")
     mixture = only(Truth(RBF, (length,), noise=1 + FLOOR), contexts=1)
     belief = FunctionBelief(problem.query_space, problem.answer_space, mixture, 5, config)
     chance = rng(3)
@@ -290,17 +319,17 @@ LIMIT = norm.isf(5e-4)
 """Two-sided, alpha 1e-3."""
 
 
-@pytest.mark.parametrize(("asks", "epsilon"), [("place", 0.15), ("height", 0.3)])
+@pytest.mark.parametrize(("asks", "epsilon"), [("place", 0.15), ("height", 0.3), ("crossing", 0.05)])
 def test_confidence_is_the_share_of_successes_on_its_own_prior(
-    asks: Literal["place", "height"], epsilon: float
+    asks: Literal["place", "height", "crossing"], epsilon: float
 ) -> None:
     problem = Smooth(asks=asks)
     assert abs(excess_confidence(problem, problem.length, epsilon)) < LIMIT
 
 
-@pytest.mark.parametrize(("asks", "epsilon"), [("place", 0.15), ("height", 0.3)])
+@pytest.mark.parametrize(("asks", "epsilon"), [("place", 0.15), ("height", 0.3), ("crossing", 0.05)])
 def test_a_belief_in_smoother_functions_is_found_to_be_too_sure(
-    asks: Literal["place", "height"], epsilon: float
+    asks: Literal["place", "height", "crossing"], epsilon: float
 ) -> None:
     problem = Smooth(asks=asks)
     assert excess_confidence(problem, 5 * problem.length, epsilon) > 2 * LIMIT
@@ -325,10 +354,10 @@ def test_its_queries_tell_more_than_random_ones(query: str) -> None:
     assert right(uniform=False) > right(uniform=True) + 0.15
 
 
-@pytest.mark.parametrize("asks", ["place", "height"])
-def test_it_is_an_agent(asks: Literal["place", "height"]) -> None:
+@pytest.mark.parametrize("asks", ["place", "height", "crossing"])
+def test_it_is_an_agent(asks: Literal["place", "height", "crossing"]) -> None:
     problem = Smooth(asks=asks, levels=(0.05, 0.3))
-    config = FunctionConfig(answer=asks, functions=64, groups=4, candidates=8)
+    config = FunctionConfig(answer=asks, level=LEVEL, functions=64, groups=4, candidates=8)
     mixture = mixture_of([Truth(kind, noise=1 + FLOOR) for kind in range(3)], contexts=1)
     belief = FunctionBelief(LINE, problem.answer_space, mixture, 5, config)
     check_agent(stopping_at(belief, NEVER, 0.1), problem, n=10)

@@ -186,6 +186,24 @@ def test_a_folder_whose_parts_do_not_belong_together_is_refused(folder: Path, tm
         cicpe.load(copied(folder, tmp_path, change))
 
 
+def test_a_model_that_was_saved_before_a_field_came_is_loaded(folder: Path, tmp_path: Path) -> None:
+    """Neither its configuration nor the identity in its weights names the field; another value is another model."""
+
+    def without_level(data: dict[str, Any]) -> None:
+        assert data["training"]["functions"].pop("level") == 0.0
+
+    path, data = copied(folder, tmp_path, without_level), (folder / WEIGHTS).read_bytes()
+    said = json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])["__metadata__"]
+    identity = json.loads(said["belief"])
+    without_level(identity)
+    (path / WEIGHTS).write_bytes(save(load(data), {"belief": json.dumps(identity, sort_keys=True)}))
+    assert cicpe.load(path).description.identity == said["belief"]
+    identity["training"]["functions"]["level"] = 1.0
+    (path / WEIGHTS).write_bytes(save(load(data), {"belief": json.dumps(identity, sort_keys=True)}))
+    with pytest.raises(ModelError, match="another belief or problem"):
+        cicpe.load(path)
+
+
 def test_a_folder_with_another_box_is_refused(folder: Path, tmp_path: Path) -> None:
     with pytest.raises(ModelError):
         cicpe.load(copied(folder, tmp_path, lambda data: data["query_space"].update(high=[2 * LENGTH])))

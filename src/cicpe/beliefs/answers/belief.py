@@ -16,8 +16,7 @@ from torch import Generator, Tensor
 
 from cicpe import trees
 from cicpe.beliefs.answers.cloud import CloudSearch
-from cicpe.beliefs.answers.grid import MOST_TABLE, GridSearch, WeightedAnswers
-from cicpe.beliefs.answers.heads import Heads
+from cicpe.beliefs.answers.grid import MOST_TABLE, GridSearch, QueryTable, WeightedAnswers
 from cicpe.beliefs.answers.model import AnswerModel
 from cicpe.beliefs.answers.queries import Goal, answer_kernel, remaining_uncertainty
 from cicpe.beliefs.answers.recommendation import recommend
@@ -107,6 +106,12 @@ class AnswerBelief(Belief):
             parts.append(self.search.observe(some, self._parameters(unit[rows], some.context_BC), encoded[rows]))
         return trees.concatenate(parts)
 
+    def random_queries(self, n: int, rng: Generator) -> Float[Tensor, "n query"]:
+        # On a line, some of those that are compared: others are in no table, and take a network pass each.
+        if self.query_space.dim > 1:
+            return super().random_queries(n, rng)
+        return self.query_space.from_unit(self._even_AQ[torch.randint(len(self._even_AQ), (n,), generator=rng)])
+
     # ------------------------------------------------------------ a table of queries for grids
 
     @cached_property
@@ -114,34 +119,33 @@ class AnswerBelief(Belief):
         """The queries that are compared on a line."""
         return even_points(self.query_space, self.config.even)
 
-    @cached_property
-    def _table_AGP(self) -> Float[Tensor, "A G P"] | None:
-        """Head parameters of the even queries for every pair of the grid; None where they would be too many.
+    def _table(self, make: bool) -> QueryTable | None:
+        """The table of the even queries: only on a line are they the same at every step.
 
-        Only queries on a line are the same at every step.
+        Args:
+            make: Whether to compute it, where that was not done yet.
+
+        Returns:
+            The table; None where there is none, or would be too large.
         """
         if self.fixed_context is None or not isinstance(self.search, GridSearch) or self.query_space.dim > 1:
             return None
-        size = len(self._even_AQ) * len(self.search.places_GV) * self.model.heads.parameters
-        if size > MOST_TABLE:
-            return None
-        contexts = self.fixed_context.expand(len(self._even_AQ), -1)
-        return self.search.parameters(self._even_AQ, contexts)
-
-    @cached_property
-    def _quick_table(self) -> tuple[Heads, Float[Tensor, "A G P"]] | None:
-        """The table as a lookahead takes it, which need not be exact."""
-        return None if self._table_AGP is None else self.model.heads.simplified(self._table_AGP)
+        tables, even = self.search.tables, len(self._even_AQ)
+        if even not in tables and make:
+            tables[even] = None
+            if even * len(self.search.places_GV) * self.model.heads.parameters <= MOST_TABLE:
+                exact = self.search.parameters(self._even_AQ, self.fixed_context.expand(even, -1))
+                tables[even] = QueryTable(exact, *self.model.heads.simplified(exact))
+        return tables.get(even)
 
     def _parameters(self, unit_BQ: Tensor, context_BC: Tensor) -> Float[Tensor, "B G P"]:
         """Head parameters at one query per episode, from the table where that is worth it."""
         assert isinstance(self.search, GridSearch)
-        ready = "_table_AGP" in self.__dict__
-        table = self._table_AGP if ready or len(unit_BQ) >= MANY else None
+        table = self._table(make=len(unit_BQ) >= MANY)
         if table is None:
             return self.search.parameters(unit_BQ, context_BC)
         least_B, place_B = (unit_BQ[:, None] - self._even_AQ).abs().amax(dim=-1).min(dim=1)
-        parameters = table[place_B]
+        parameters = table.exact_AGP[place_B]
         other = (least_B > 1e-5).nonzero()[:, 0]
         if len(other):
             parameters[other] = self.search.parameters(unit_BQ[other], context_BC[other])
@@ -248,7 +252,7 @@ class AnswerBelief(Belief):
         kernel = self._kernel(chosen, places[..., : self.answer_space.dim], std_BX)
         space = self.query_space
         if space.dim == 1:
-            table = self._quick_table if "_table_AGP" in self.__dict__ else None
+            table = self._table(make=False)
             best = self._best_on_line(state, chosen if table is not None else places, kernel, numbers, table)
             return space.from_unit(self._even_AQ[best])
         unit_BAQ = self._candidates(places, numbers, mean_BX)
@@ -280,7 +284,7 @@ class AnswerBelief(Belief):
         return remaining_uncertainty(heads, quick, kernel, numbers.uniform_JY2, self.config.goal)
 
     def _best_on_line(
-        self, state: Any, drawn: Tensor, kernel: Tensor, numbers: "_Numbers", table: tuple[Heads, Tensor] | None
+        self, state: Any, drawn: Tensor, kernel: Tensor, numbers: "_Numbers", table: QueryTable | None
     ) -> Int[Tensor, " B"]:
         """The place among the even queries of the one that leaves least uncertainty: coarsely, then finely."""
         even, rows = self._even_AQ, torch.arange(len(kernel))
@@ -289,7 +293,7 @@ class AnswerBelief(Belief):
             if table is None:
                 left = self._uncertainty(state, even[chosen_BA], drawn, kernel, numbers)
             else:
-                heads, parameters = table[0], table[1][chosen_BA[:, :, None], drawn[:, None]]
+                heads, parameters = table.quick_heads, table.quick_AGP[chosen_BA[:, :, None], drawn[:, None]]
                 left = remaining_uncertainty(heads, parameters, kernel, numbers.uniform_JY2, self.config.goal)
             return chosen_BA[rows, first_of_best(-left)]
 

@@ -230,23 +230,23 @@ class CloudSearch:
     def _annealed(self, state: CloudState, seed: int) -> "_Points":
         """Points of equal weight that were annealed from the prior's draws."""
         seen = Evidence(state.query_BTQ[0], state.encoded_BTY[0], state.context_BC[0], state.log_prior_draws_BM[0])
-        found = annealed(self.model, self.bank[0], seen, self.points // 2, ROWS, seed)
-        even = torch.zeros_like(found.log_likelihood_N)
-        return _Points(found.latent_NV, even, found.log_likelihood_N, found.log_evidence)
+        cloud = annealed(self.model, self.bank[0], seen, self.points // 2, ROWS, seed)
+        even = torch.zeros_like(cloud.log_likelihood_N)
+        return _Points(cloud.latent_NV, even, cloud.log_likelihood_N, cloud.log_evidence)
 
     def _merged(self, first: "_Points", second: "_Points") -> "_Points":
         """Points of both clouds, each with its evidence as weight: one that missed where most mass is has little."""
         pair = (first, second)
-        top = max(one.log_evidence for one in pair)
+        top = max(cloud.log_evidence for cloud in pair)
         share = torch.cat(
             [
-                torch.full((len(one.latent_NV),), math.exp(one.log_evidence - top) / len(one.latent_NV)).double()
-                for one in pair
+                torch.full((len(cloud.latent_NV),), math.exp(cloud.log_evidence - top) / len(cloud.latent_NV)).double()
+                for cloud in pair
             ]
         )
         chosen = systematic(share[None], self.points, 0.5)[0]
-        latent = torch.cat([one.latent_NV for one in pair])[chosen]
-        log_likelihood = torch.cat([one.log_likelihood_N for one in pair])[chosen]
+        latent = torch.cat([cloud.latent_NV for cloud in pair])[chosen]
+        log_likelihood = torch.cat([cloud.log_likelihood_N for cloud in pair])[chosen]
         return _Points(latent, torch.zeros_like(log_likelihood), log_likelihood)
 
     def _wanted(self, points: "_Points") -> float:

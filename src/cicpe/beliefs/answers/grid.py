@@ -9,13 +9,15 @@ Shapes: B episodes, N candidates, K points of the nuisance, M draws, A queries o
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple, final
+from typing import Any, NamedTuple, final
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from cicpe.beliefs.answers.heads import Heads
 from cicpe.beliefs.answers.model import AnswerModel
+from cicpe.beliefs.base import without_caches
 from cicpe.statistics import systematic
 
 POINTS = (1, 64, 256)
@@ -40,6 +42,15 @@ class AnswerGridState(NamedTuple):
     time_B: Int[Tensor, " B"]
 
 
+class QueryTable(NamedTuple):
+    """Head parameters of the even queries for every pair of the grid."""
+
+    exact_AGP: Float[Tensor, "A G P"]
+    quick_heads: Heads
+    quick_AGP: Float[Tensor, "A G P2"]
+    """As a lookahead takes them, which need not be exact."""
+
+
 @final
 @dataclass(frozen=True)
 class GridSearch:
@@ -48,6 +59,17 @@ class GridSearch:
     model: AnswerModel
     points: int
     """Candidates on a line."""
+
+    def __getstate__(self) -> dict[str, Any]:
+        return without_caches(self)
+
+    @cached_property
+    def tables(self) -> dict[int, QueryTable | None]:
+        """Head parameters of so many even queries, once they are computed; None where they would be too many.
+
+        They are kept here, and not by the belief, of which there is one for every horizon.
+        """
+        return {}
 
     @cached_property
     def _candidates(self) -> tuple[Tensor, Tensor]:

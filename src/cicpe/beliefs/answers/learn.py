@@ -202,7 +202,7 @@ class Family:
             for contender in both:
                 contender.train(limit.part(RACE / 2), start_rate=0.7, end_rate=0.15)
                 limit.done += contender.updates
-            learner = min(both, key=lambda one: one.validate(held_out) + HEAVIER * (one is both[1]))
+            learner = min(both, key=lambda candidate: candidate.validate(held_out) + HEAVIER * (candidate is both[1]))
         learner.train(limit.rest(), on_progress=on_progress)
         learner.model.requires_grad_(False)
         return learner

@@ -1,15 +1,15 @@
-"""A belief over functions, without training: where is the peak, or how high is it?
+"""A belief over functions, without training: where is the peak, how high is it, or where does it cross a level?
 
-For problems with one number per observation, few query dimensions, and a target that is the place of the largest value
-(or that value). The belief is a mixture of Gaussian processes that the family's tasks look like (``gp.mixture``).
-The functions that the history allows are drawn on a lattice, by Matheron's rule: a draw from the prior, moved by what
-it gets wrong,
+For problems with one number per observation, few query dimensions, and a target that is the place of the largest value,
+that value, or the one place on a line where the function crosses a level. The belief is a mixture of Gaussian processes
+that the family's tasks look like (``gp.mixture``). The functions that the history allows are drawn on a lattice, by
+Matheron's rule: a draw from the prior, moved by what it gets wrong,
 
     f + k(lattice, X) (K + noise^2)^-1 (y - f(X) - noise),
 
-with the same prior draws and noise for every episode. Each drawn function has its peak; the recommendation is the
-answer that succeeds on the largest share of them, and the confidence is that share. The next query is the one whose
-observation would make them agree most.
+with the same prior draws and noise for every episode. Each drawn function has its target (one that does not cross the
+level exactly once has none, and does not count); the recommendation is the answer that succeeds on the largest share of
+them, and the confidence is that share. The next query is the one whose observation would make them agree most.
 """
 
 from collections.abc import Mapping, Sequence
@@ -50,8 +50,10 @@ LATTICE_SIDES = {1: 128, 2: 32, 3: 12}
 class FunctionConfig(Config):
     """What is asked of the functions, and how many are drawn."""
 
-    answer: Literal["place", "height"] = "place"
-    """The target: where the function is largest, or how large it is there."""
+    answer: Literal["place", "height", "crossing"] = "place"
+    """The target: where the function is largest, how large it is there, or where it crosses ``level``."""
+    level: float = Field(default=0.0, allow_inf_nan=False)
+    """The value that is crossed, as an observation without noise."""
     loss: Literal["distance", "gap"] = "distance"
     """Distance to the target, or how far the value at the answer is below the largest."""
     functions: int = Field(default=256, ge=16)
@@ -90,14 +92,16 @@ class FunctionDraws(NamedTuple):
 
     value_BNG: Float[Tensor, "batch function lattice"]
     weight_BN: Float[Tensor, "batch function"]
-    peak_BN: Int[Tensor, "batch function"]
+    point_BN: Int[Tensor, "batch function"]
+    """The lattice point at the target's place: the peak, or the last one before the crossing."""
     height_BN: Float[Tensor, "batch function"]
+    """The value there."""
 
 
 @final
 @dataclass(frozen=True)
 class FunctionBelief(Belief):
-    """Believes in functions and queries what would tell most about their peak."""
+    """Believes in functions and queries what would tell most about their peak, or about where they cross a level."""
 
     queries: Space
     answers: Space
@@ -109,11 +113,15 @@ class FunctionBelief(Belief):
     most_at_once: int = 512
     """Episodes: a history of sixty queries takes three quarters of a megabyte."""
 
-    seeks_largest: bool = True
-
     def __post_init__(self) -> None:
         if self.query_space.dim not in LATTICE_SIDES:
             raise InvalidInput("query dimensions", self.query_space.dim, f"one of {', '.join(map(str, LATTICE_SIDES))}")
+        if self.config.answer == "crossing" and self.query_space.dim != 1:
+            raise InvalidInput("query dimensions", self.query_space.dim, "1 where a crossing is sought")
+
+    @property
+    def seeks_largest(self) -> bool:  # type: ignore[override]
+        return self.config.answer != "crossing"
 
     @property
     def judges_gaps(self) -> bool:
@@ -255,8 +263,28 @@ class FunctionBelief(Belief):
         if state.value_BT.shape[1]:
             self._condition(value_BAEG, state, kind_BA, number_AE)
         value_BNG = value_BAEG.flatten(1, 2)
-        peak_BN = torch.from_numpy(value_BNG.numpy().argmax(axis=-1))  # torch's is far slower
-        return FunctionDraws(value_BNG, weight_BN.float(), peak_BN, value_BNG.gather(2, peak_BN[..., None])[..., 0])
+        if self.config.answer == "crossing":
+            return self._crossed(value_BNG, weight_BN.float())
+        point_BN = torch.from_numpy(value_BNG.numpy().argmax(axis=-1))  # torch's is far slower
+        return FunctionDraws(value_BNG, weight_BN.float(), point_BN, value_BNG.gather(2, point_BN[..., None])[..., 0])
+
+    def _crossed(self, value_BNG: Tensor, weight_BN: Tensor) -> FunctionDraws:
+        """Functions with the place where each crosses the level; those that do so once count, unless none does."""
+        above_BNG = value_BNG.numpy() > float(self._level)
+        changes_BNG = above_BNG[..., 1:] != above_BNG[..., :-1]
+        once_BN = torch.from_numpy(changes_BNG.sum(axis=-1) == 1)
+        crossing_BN = torch.from_numpy(changes_BNG.argmax(axis=-1))
+        nearest_BN = (value_BNG - self._level.float()).abs().argmin(dim=-1).clamp_max(value_BNG.shape[-1] - 2)
+        point_BN = torch.where(once_BN, crossing_BN, nearest_BN)
+        counted_BN = weight_BN * once_BN
+        total_B1 = counted_BN.sum(dim=1, keepdim=True)
+        weight_BN = torch.where(total_B1 > 0, counted_BN / total_B1.clamp_min(1e-30), weight_BN)
+        return FunctionDraws(value_BNG, weight_BN, point_BN, value_BNG.gather(2, point_BN[..., None])[..., 0])
+
+    @property
+    def _level(self) -> Float[Tensor, ""]:
+        """The level, in the units of the processes."""
+        return self.mixture.standard(torch.tensor([[self.config.level]]))[0, 0]
 
     def _condition(self, value_BAEG: Tensor, state: FunctionState, kind_BA: Tensor, number_AE: Tensor) -> None:
         """Moves draws from the prior, in place, by what they get wrong of the history."""
@@ -311,12 +339,18 @@ class FunctionBelief(Belief):
 
     def _targets(self, draws: FunctionDraws) -> Float[Tensor, "batch function answer"]:
         if self.config.answer == "place":
-            return self.places_GQ[draws.peak_BN]
+            return self.places_GQ[draws.point_BN]
+        if self.config.answer == "crossing":
+            next_BN = draws.value_BNG.gather(2, draws.point_BN[..., None] + 1)[..., 0]
+            rise_BN = next_BN - draws.height_BN
+            share_BN = ((self._level.float() - draws.height_BN) / rise_BN).nan_to_num(0.5).clamp(0, 1)
+            low_BN1, high_BN1 = self.places_GQ[draws.point_BN], self.places_GQ[draws.point_BN + 1]
+            return low_BN1 + share_BN[..., None] * (high_BN1 - low_BN1)
         p = self.mixture
         return (p.centre + p.spread * draws.height_BN.double()).float()[..., None]
 
     def _recommend(self, draws: FunctionDraws, epsilon: float) -> tuple[Tensor, Tensor]:
-        if self.config.answer == "height":
+        if self.config.answer != "place":
             middle, confidence = highest_mass_interval(self._targets(draws)[..., 0], draws.weight_BN, epsilon)
             return self.answer_space.project(middle[:, None]), confidence.clamp(0, 1)
         # Among answers that succeed on as many functions, the one that does so with room to spare.
@@ -324,14 +358,14 @@ class FunctionBelief(Belief):
             room_BNG = 1 - (draws.height_BN[..., None] - draws.value_BNG) * (self.mixture.spread.float() / epsilon)
             merit_BG = torch.einsum("bng,bn->bg", _merit(room_BNG), draws.weight_BN)
         else:
-            peaks_BG = torch.zeros(len(draws.peak_BN), len(self.places_GQ))
-            merit_BG = peaks_BG.scatter_add_(1, draws.peak_BN, draws.weight_BN) @ self._merits(epsilon)
+            peaks_BG = torch.zeros(len(draws.point_BN), len(self.places_GQ))
+            merit_BG = peaks_BG.scatter_add_(1, draws.point_BN, draws.weight_BN) @ self._merits(epsilon)
         best_B = merit_BG.argmax(dim=1)
         answer_BX = self.places_GQ[best_B]
         if self.config.loss == "gap":
             success_BN = room_BNG.gather(2, best_B[:, None, None].expand(-1, room_BNG.shape[1], -1))[..., 0] >= 0
         else:
-            success_BN = self.answer_space.distance(answer_BX[:, None], self.places_GQ[draws.peak_BN]) <= epsilon
+            success_BN = self.answer_space.distance(answer_BX[:, None], self.places_GQ[draws.point_BN]) <= epsilon
         return answer_BX, (draws.weight_BN * success_BN).sum(dim=1).clamp(0, 1)
 
     def _merits(self, epsilon: float) -> Float[Tensor, "lattice lattice"]:
@@ -350,7 +384,7 @@ class FunctionBelief(Belief):
         batch, functions, size = draws.value_BNG.shape
         if config.query == "thompson":
             chosen = torch.multinomial(draws.weight_BN, 1, generator=rng)
-            return self.places_GQ[draws.peak_BN.gather(1, chosen)[:, 0]]
+            return self.places_GQ[draws.point_BN.gather(1, chosen)[:, 0]]
         if config.query == "ucb":
             mean = torch.einsum("bng,bn->bg", draws.value_BNG, draws.weight_BN)
             second = torch.einsum("bng,bn->bg", draws.value_BNG.square(), draws.weight_BN)
@@ -358,7 +392,7 @@ class FunctionBelief(Belief):
         half = config.candidates // 2
         some = torch.multinomial(draws.weight_BN, half, replacement=True, generator=rng)
         anywhere = torch.randint(size, (batch, config.candidates - half), generator=rng)
-        candidate_BK = torch.cat([draws.peak_BN.gather(1, some), anywhere], dim=1)
+        candidate_BK = torch.cat([draws.point_BN.gather(1, some), anywhere], dim=1)
         even = torch.multinomial(draws.weight_BN, functions, replacement=True, generator=rng)
         value_BNK = draws.value_BNG.gather(2, candidate_BK[:, None].expand(-1, functions, -1))
         value_BMK = value_BNK.gather(1, even[..., None].expand(-1, -1, value_BNK.shape[-1]))

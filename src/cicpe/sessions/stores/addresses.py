@@ -17,8 +17,8 @@ def shown(place: str) -> str:
 
 def without_secrets(text: str, place: str) -> str:
     """What a database said, with every secret of its address taken out."""
-    found = [match.group(2) for pattern in (PASSWORD, SECRET_OPTION) for match in pattern.finditer(place)]
-    for secret in sorted({*found, *map(unquote, found)}, key=len, reverse=True):
+    secrets = [match.group(2) for pattern in (PASSWORD, SECRET_OPTION) for match in pattern.finditer(place)]
+    for secret in sorted({*secrets, *map(unquote, secrets)}, key=len, reverse=True):
         if secret:
             text = text.replace(secret, HIDDEN)
     return text

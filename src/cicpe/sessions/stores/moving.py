@@ -58,11 +58,11 @@ def _file_faults(store: SqlStore) -> list[str]:
         return []
     try:
         with closing(_connect(store.file)) as connection:
-            said = [row[0] for row in connection.execute("PRAGMA integrity_check(20)")]
+            messages = [row[0] for row in connection.execute("PRAGMA integrity_check(20)")]
             lost = connection.execute("PRAGMA foreign_key_check").fetchall()
     except sqlite3.Error as error:
         return [f"the file {store.file} cannot be checked: {error}"]
-    return [f"the file {store.file} is damaged: {one}" for one in said if one != "ok"] + [
+    return [f"the file {store.file} is damaged: {message}" for message in messages if message != "ok"] + [
         f"the file {store.file} has an entry of a campaign that is not there (row {row[1]} of {row[0]})" for row in lost
     ]
 
@@ -73,24 +73,26 @@ def copy_store(source: SqlStore, target: SqlStore) -> Copied:
     A campaign that is in the other store already, exactly so, is left as it is. Where one differs, or another has its
     name, nothing is copied.
     """
-    found = source.snapshot()
-    before = {one.record.id: one for one in target.snapshot()}
-    names = {one.record.name: one.record.id for one in before.values()}
+    campaigns = source.snapshot()
+    before = {campaign.record.id: campaign for campaign in target.snapshot()}
+    names = {campaign.record.name: campaign.record.id for campaign in before.values()}
     new = []
-    for one in found:
-        name = one.record.name
-        if one.record.id in before and one != before[one.record.id]:
+    for campaign in campaigns:
+        name = campaign.record.name
+        if campaign.record.id in before and campaign != before[campaign.record.id]:
             raise InvalidInput("to", target.place, f"a store without campaign {name}: its log there is another")
-        if names.get(name, one.record.id) != one.record.id:
+        if names.get(name, campaign.record.id) != campaign.record.id:
             raise InvalidInput("to", target.place, f"a store without another campaign that is called {name}")
-        if one.record.id not in before:
-            new.append(one)
+        if campaign.record.id not in before:
+            new.append(campaign)
     target.insert(new)
-    arrived = {one.record.id: one for one in target.snapshot()}
-    for one in found:
-        if arrived.get(one.record.id) != one:
-            raise StoreError(f"campaign {one.record.name} did not arrive in {target.place} as it is in {source.place}")
-    return Copied(len(new), sum(len(one.events) for one in new), len(found) - len(new))
+    arrived = {campaign.record.id: campaign for campaign in target.snapshot()}
+    for campaign in campaigns:
+        if arrived.get(campaign.record.id) != campaign:
+            raise StoreError(
+                f"campaign {campaign.record.name} did not arrive in {target.place} as it is in {source.place}"
+            )
+    return Copied(len(new), sum(len(campaign.events) for campaign in new), len(campaigns) - len(new))
 
 
 def back_up(place: str | Path | None, file: Path) -> StoreCheck:

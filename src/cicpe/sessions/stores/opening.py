@@ -21,8 +21,8 @@ def default_store() -> str:
     Returns:
         A place as ``open_store`` takes it.
     """
-    given = os.environ.get("CICPE_STORE")
-    return given or str(data_folder() / "campaigns.db")
+    place = os.environ.get("CICPE_STORE")
+    return place or str(data_folder() / "campaigns.db")
 
 
 def open_existing(place: str | Path | None = None) -> "SqlStore":

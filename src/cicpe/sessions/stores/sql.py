@@ -174,10 +174,10 @@ class SqlStore:
         """Adds campaigns as they are, with their ids, times and keys: all of them or none."""
         try:
             with self._writing() as connection:
-                for one in whole:
-                    connection.execute(sa.insert(campaigns).values(one.record.model_dump(mode="json")))
-                    for stored in one.events:
-                        _insert(connection, one.record.id, stored)
+                for campaign in whole:
+                    connection.execute(sa.insert(campaigns).values(campaign.record.model_dump(mode="json")))
+                    for stored in campaign.events:
+                        _insert(connection, campaign.record.id, stored)
         except IntegrityError:
             raise StoreError(f"the store {self.place} has been changed by others: nothing was copied") from None
 
@@ -195,10 +195,10 @@ class SqlStore:
         wanted = sa.select(campaigns.c.version, campaigns.c.name, events).where(campaigns.c.id == campaign_id)
         joined = wanted.select_from(campaigns.outerjoin(events, later)).order_by(events.c.position)
         rows = connection.execute(joined).all()
-        found = [row for row in rows if row.position is not None]
+        event_rows = [row for row in rows if row.position is not None]
         if rows:
-            self._check_whole(rows[0].name, [row.position for row in found], max(since, 0), rows[0].version)
-        return [self._event(row) for row in found]
+            self._check_whole(rows[0].name, [row.position for row in event_rows], max(since, 0), rows[0].version)
+        return [self._event(row) for row in event_rows]
 
     def _check_whole(self, name: str, positions: list[int], since: int, version: int) -> None:
         """Refuses a log with a hole in it, or one that ends too early or too late."""
@@ -255,8 +255,10 @@ class SqlStore:
         except IntegrityError:
             raise
         except SQLAlchemyError as error:
-            said = without_secrets(str(getattr(error, "orig", None) or error), self._address)
-            raise StoreError(f"the store {self.place} failed, {outcome}. It says: {' '.join(said.split())}") from error
+            message = without_secrets(str(getattr(error, "orig", None) or error), self._address)
+            raise StoreError(
+                f"the store {self.place} failed, {outcome}. It says: {' '.join(message.split())}"
+            ) from error
         except json.JSONDecodeError as error:  # of a column that the driver reads as JSON
             raise StoreError(f"the store {self.place} holds a damaged entry, {outcome}: {error}") from None
 
@@ -280,8 +282,8 @@ class SqlStore:
         with self._reading() as connection:
             if not sa.inspect(connection).has_table(VERSION_TABLE):
                 return None
-            found: str | None = connection.scalar(sa.text(f"SELECT version_num FROM {VERSION_TABLE}"))
-            return found
+            revision: str | None = connection.scalar(sa.text(f"SELECT version_num FROM {VERSION_TABLE}"))
+            return revision
 
 
 def _migrate(connection: Connection) -> None:

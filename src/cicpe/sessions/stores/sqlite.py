@@ -45,8 +45,8 @@ def open_sqlite(file: Path, make: bool = True) -> SqlStore:
     def prepare(connection: Any, _: Any) -> None:
         connection.isolation_level = None  # the driver begins nothing by itself
         # A file that another SQLite left in WAL mode stays so on disk: an unsafe one is set back, or refused.
-        (found,) = connection.execute("PRAGMA journal_mode").fetchone()
-        if found != journal:
+        (mode,) = connection.execute("PRAGMA journal_mode").fetchone()
+        if mode != journal:
             with suppress(sqlite3.OperationalError) if journal == "wal" else nullcontext():
                 connection.execute(f"PRAGMA journal_mode = {journal}")
         connection.execute("PRAGMA synchronous = FULL")
