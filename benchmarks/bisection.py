@@ -388,9 +388,9 @@ Other priors of the rate before, all else as it is: runs as a multiple of the de
 
 {priors}
 
-At rates that lie close together the default names a wrong commit more often than is stated. A prior that gives the rate before more room is right there, and pays for it with more runs
-where the test fails often after and seldom before, which is the usual case. None of these is right everywhere for 5 per cent more runs, so the default stays; if your test also failed now and then before,
-say so: `--before 1,1`.
+At rates that lie close together the default names a wrong commit more often than is stated, and so do the others, as far as so many bisections can tell: a prior that gives the rate before more room gains a
+per cent or two there at most, and costs more runs where the test seldom failed before, which is the usual case. None is right everywhere for 5 per cent more runs, so the default stays. Where you know that the two rates
+lie close together, ask for a higher `--confidence`.
 
 ## Rates that are equal
 

@@ -465,6 +465,13 @@ def verdicts(figures: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
+def tuned_on(figures: dict[str, Any]) -> str:
+    """From how few to how many held-out tasks thresholds were chosen on."""
+    rows = [row for race in figures.get("races", {}).values() for row in race.values()]
+    counts = sorted(row["tuning"]["tasks"] for row in rows if "tuning" in row)
+    return f"{counts[0]:,} to {counts[-1]:,}" if counts else "no"
+
+
 def goals(zoo: Path, seed: int) -> str:
     return "\n".join(f"- *{kind}*: {Race(RaceSetting(kind, zoo, seed)).goal}." for kind in RACES)
 
@@ -509,6 +516,7 @@ def page(figures: dict[str, Any], zoo: Path = ZOO) -> str:
         methods=methods_words(),
         models=models_words(zoo),
         bisection=bisection_table(),
+        tuned_on=tuned_on(figures),
         seed=seed,
         held_out=seed + 1,
         patience=PATIENCE,
@@ -523,7 +531,8 @@ The ready-made kinds of experiment beside what a laboratory would use instead, o
 
 {verdicts}
 
-Intervals are 95 %, exact for accuracies and normal for means. *At its limit* is the share of campaigns that never stopped by themselves.
+Intervals are 95 %, exact for accuracies and normal for means. *At its limit* is the share of campaigns that never stopped by themselves. An entry that is not measured is measured when the command
+is run again; `--tasks` and `--tuned-on` say on how many tasks, and what is there is added to.
 
 ## What is asked for
 
@@ -532,7 +541,8 @@ Intervals are 95 %, exact for accuracies and normal for means. *At its limit* is
 ## The methods
 
 Each is at its best honest setting: its stop threshold is the one that just reaches 0.9 on held-out tasks (seed {held_out}; of the settings of its own that were tried, the best there), and is then measured on fresh ones
-(seed {seed}), the first of the same 2,000 for every method. Thresholds are chosen on a few hundred to 2,000 tasks, so that an accuracy may end up a little above or below 0.9; compare measurements with that in mind.
+(seed {seed}), the first of the same 2,000 for every method. Thresholds were chosen on {tuned_on} tasks, so that an
+accuracy may end up above or below 0.9 (the lowest threshold that still reaches it there is more often too low than too high); compare measurements with that in mind.
 
 {methods}
 
