@@ -74,7 +74,8 @@ def train(
         recipe: A named training configuration: ``answers``, ``fast``, ``particles``, ``functions`` or ``paper``. Where
             it is not given and the budget is in minutes, those that may suit the problem are tried on short slices,
             and the one that needs the fewest queries goes on.
-        actor: ``ts``, ``ttps``, ``ucb``, ``fts``, ``td3``, ``search`` or ``uniform``; from the problem if not given.
+        actor: ``ts``, ``ttps``, ``ucb``, ``fts``, ``td3``, ``search``, ``acquisition`` or ``uniform``; from the problem
+            if not given.
         seed: Seeds everything.
         out: A folder for the model, its checkpoint and its log. Without it nothing is written.
         resume: Go on from the checkpoint in ``out``, if there is one.
@@ -482,7 +483,7 @@ def evaluate(
         model: What to measure.
         epsilon: How far off an answer may be.
         delta: How often it may be farther off.
-        stop: The stop rule.
+        stop: The stop rule; ``own`` is that of a model of the recipe ``paper`` as it was trained, uncalibrated.
         episodes: How many tasks.
         seed: Seeds them.
         problem: Another family, in place of the model's own.

@@ -2,9 +2,9 @@
 
 import importlib
 from collections.abc import Mapping
-from typing import TypeVar
+from typing import Any, ClassVar, TypeVar
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, SerializerFunctionWrapHandler, model_serializer
 
 from cicpe.errors import InvalidInput
 
@@ -13,6 +13,24 @@ class Config(BaseModel):
     """Base of every configuration: immutable, with unknown fields and numbers that JSON cannot say refused."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, defer_build=True)
+
+
+class GrownConfig(Config):
+    """A configuration of saved models that has got fields since the first of them was saved.
+
+    These are written only where they are not what they are by default: a model of an older version is then written as
+    it was read, and its hash stays.
+    """
+
+    LATER: ClassVar[frozenset[str]] = frozenset()
+    """The fields that older versions did not have."""
+
+    @model_serializer(mode="wrap")
+    def _without_what_is_usual(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        data: dict[str, Any] = write(self)
+        fields = type(self).model_fields
+        usual = {name for name in self.LATER if getattr(self, name) == fields[name].default}
+        return {name: value for name, value in data.items() if name not in usual}
 
 
 def check_range(name: str, values: tuple[float, float]) -> None:

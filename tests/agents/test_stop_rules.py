@@ -21,7 +21,7 @@ def test_confidence_stops_at_the_threshold_and_above() -> None:
     assert rule.safer(torch.tensor([[0.2, 0.7]])).tolist() == pytest.approx([0.7])
 
 
-@pytest.mark.parametrize("name", ["bellman", "shaped"])
+@pytest.mark.parametrize("name", ["bellman", "shaped", "own"])
 def test_bellman_compares_the_values_after_the_minimum_time(name: str) -> None:
     time, stop = torch.tensor([0, 2, 3, 3, 3]), torch.tensor([0.9, 0.9, 0.9, 0.5, 0.4])
     seen = view(time, torch.zeros(5), stop, torch.full((5,), 0.5), minimum_time=3)
@@ -46,7 +46,7 @@ def test_a_rule_that_values_queries_needs_costs() -> None:
 
 
 def test_a_rule_that_is_not_there_is_refused_with_those_that_are() -> None:
-    with pytest.raises(InvalidInput, match="confidence, each, bellman, shaped"):
+    with pytest.raises(InvalidInput, match="confidence, each, bellman, shaped, own"):
         stop_rule("never")
 
 

@@ -29,7 +29,7 @@ from cicpe.spaces import Box, Interval
 from cicpe.training.actor import actor_gradients, imitation
 from cicpe.training.base import AnyTrainer
 from cicpe.training.checkpoint import restore_checkpoint, save_checkpoint
-from cicpe.training.config import TrainingConfig
+from cicpe.training.config import NetworkTraining, PaperConfig, TrainingConfig
 from cicpe.training.loop import Trainer, build_network
 from cicpe.training.recipes import choose
 from cicpe.training.schedule import Budget
@@ -75,7 +75,7 @@ def lens_config(actor: str) -> TrainingConfig:
     )
 
 
-def first_queries(network: Network, actor: str, config: TrainingConfig) -> Tensor:
+def first_queries(network: Network, actor: str, config: NetworkTraining) -> Tensor:
     context = torch.zeros(200, 0)
     chooser = make_actor(actor, network.query_space, network.answer_space, network, config.aim)  # type: ignore[arg-type]
     with torch.no_grad():
@@ -113,6 +113,33 @@ def test_the_best_query_is_found(actor: str) -> None:
         assert accuracy(network, actor, config, 1) < with_its_actor - 0.2
 
 
+def test_the_paper_recipe_learns_its_queries_where_they_are_not_answers() -> None:
+    deterministic, gaussian = choose("paper", Lens()).config, choose("paper", BinarySearch(dim=2), "td3").config
+    assert isinstance(deterministic, PaperConfig)
+    assert isinstance(gaussian, PaperConfig)
+    assert (deterministic.actor, deterministic.actor_kl) == ("td3", 0.0)
+    assert gaussian.actor_kl > 0
+    assert deterministic.network.actor == ActorConfig(hidden=128, relative=False, own_memory=True)
+    assert gaussian.network.actor == ActorConfig(hidden=128, relative=False, own_memory=True, gaussian=True)
+    assert deterministic.network.critic.twin
+    # A deterministic actor is deployed without its noise, a Gaussian one as it draws.
+    assert deterministic.calibration.query_spreads == (0.0,)
+    assert gaussian.calibration.query_spreads == (1.0,)
+    assert choose("paper", BinarySearch(dim=2)).config.query_rule == "ts"
+
+
+def test_an_older_actor_is_written_as_it_was_read() -> None:
+    """Later fields are left out where they are usual: the hash of a model that was saved before them stays."""
+    older = TrainingConfig(actor="td3").model_dump(mode="json")
+    assert not {"replay_uniform", "gain_candidates"} & older.keys()
+    assert "own_memory" not in older["network"]["actor"]
+    assert not {"gains", "cost_input"} & older["network"]["critic"].keys()
+    assert TrainingConfig.model_validate(older) == TrainingConfig(actor="td3")
+    assert not {"dual_waits", "dual_floor", "saturation_price"} & PaperConfig().model_dump().keys()
+    changed = PaperConfig(dual_floor=0.0)
+    assert PaperConfig.model_validate(changed.model_dump()) == changed
+
+
 # What moves, and when.
 
 
@@ -141,11 +168,14 @@ def test_the_actors_loss_moves_the_actor_alone(problem: Problem, recipe: str) ->
     assert terms.actor is not None
     (terms.inference + terms.stop + terms.continuation).backward()
     before = {name: None if p.grad is None else p.grad.clone() for name, p in network.named_parameters()}
-    assert all(before[name] is None for name in before if name.startswith("actor."))
+    own = {id(p) for p in network.actor_parameters()}
+    names = {name for name, p in network.named_parameters() if id(p) in own}
+    assert any(name.startswith("actor_memory.") for name in names) == (recipe == "paper")
+    assert all(before[name] is None for name in names)
     assert network.actor is not None
-    actor_gradients(network.actor, terms.actor, 1.0)
+    actor_gradients(network.actor_parameters(), terms.actor, 1.0)
     for name, parameter in network.named_parameters():
-        if name.startswith("actor."):
+        if name in names:
             assert parameter.grad is not None
         else:
             assert (parameter.grad is None) == (before[name] is None)
@@ -160,7 +190,7 @@ def test_a_step_down_the_actors_loss_raises_the_value_of_its_queries() -> None:
     before = trainer._losses(batch).actor
     assert before is not None
     trainer.optimiser.zero_grad(set_to_none=True)
-    actor_gradients(trainer.network.actor, before, 1.0)
+    actor_gradients(trainer.network.actor_parameters(), before, 1.0)
     trainer.optimiser.step()
     trainer.rng.set_state(state)
     after = trainer._losses(batch).actor

@@ -29,6 +29,31 @@ def test_the_replay_keeps_the_last_rollouts(network: Network) -> None:
     assert [stored.seed for stored in replay] == [1, 2]
 
 
+def test_rollouts_that_are_all_uniform_are_kept_apart(network: Network) -> None:
+    def filled(replay: Replay) -> Replay:
+        for seed in range(6):
+            rollout = play(network, seed, n=4)
+            # The first three are uniform, but for one episode of the third.
+            own = torch.tensor([seed >= 3, False, False, seed >= 2])
+            replay.add(seed, rollout._replace(own=own))
+        return replay
+
+    replay = filled(Replay(2, uniform=1))
+    assert [stored.seed for stored in replay] == [1, 4, 5]
+    assert len(replay) == 12
+    drawn = replay.sample(100, make_rng())
+    assert 0.15 < float((~drawn.own).float().mean()) < 1
+    # They come back from a checkpoint in their place; without room for them, they go with the others.
+    again = Replay(2, uniform=1)
+    again.restore(PROBLEM, replay.tensors())
+    assert [stored.seed for stored in again] == [1, 4, 5]
+    assert [stored.seed for stored in filled(Replay(2))] == [4, 5]
+    # A new horizon empties both.
+    short = play(network, 9, n=4)
+    replay.add(9, short._replace(query=short.query[:, :3], observation=short.observation[:, :3]))
+    assert [stored.seed for stored in replay] == [9]
+
+
 def test_a_sample_has_whole_trajectories_of_every_rollout(network: Network) -> None:
     replay = Replay(4)
     rollouts = [play(network, seed, n=40) for seed in range(3)]

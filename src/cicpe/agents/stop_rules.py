@@ -1,8 +1,9 @@
 """Stop rules: when an agent has seen enough.
 
 A rule is a value in ``STOP_RULES``: it says which thresholds there are, from the safest down, and which episodes end
-at one of them. Calibration, deployment, certificates and the command line know rules by their names only, so a new one
-is written here and added to the registry.
+at one of them. Calibration chooses the threshold, but for a rule whose threshold training itself has found.
+Calibration, deployment, certificates and the command line know rules by their names only, so a new one is written here
+and added to the registry.
 """
 
 from abc import ABC, abstractmethod
@@ -48,6 +49,8 @@ class StopRule(ABC):
     """Whether a threshold is the cost of a query, at which the belief has to value going on."""
     for_each: bool = False
     """Whether every episode that stops is to be as sure as is promised, and not their average alone."""
+    calibrated: bool = True
+    """Whether calibration chooses its threshold; else it is the cost that a model was trained at."""
 
     @abstractmethod
     def thresholds(self, costs: tuple[float, float] | None) -> Float[Tensor, " threshold"]:
@@ -145,6 +148,7 @@ class BellmanRule(StopRule):
 
     name: str = "bellman"
     uses_cost: bool = True
+    calibrated: bool = True
 
     def thresholds(self, costs: tuple[float, float] | None) -> Float[Tensor, " threshold"]:
         if costs is None:
@@ -159,9 +163,17 @@ class BellmanRule(StopRule):
 
 
 STOP_RULES: dict[str, StopRule] = {
-    rule.name: rule for rule in (ConfidenceRule(), EachRule(), BellmanRule(), BellmanRule("shaped"))
+    rule.name: rule
+    for rule in (
+        ConfidenceRule(),
+        EachRule(),
+        BellmanRule(),
+        BellmanRule("shaped"),
+        BellmanRule("own", calibrated=False),
+    )
 }
-"""By name. ``shaped`` is the Bellman rule of a critic that values a query by what it gains over stopping now."""
+"""By name. ``shaped`` is the Bellman rule of a critic that values a query by what it gains over stopping now; ``own``
+is the Bellman rule at the cost that training ended with, as the paper deploys it."""
 
 
 ALIASES = {"average": "confidence"}
@@ -177,7 +189,7 @@ def stop_rule(name: str) -> StopRule:
 
 
 def rules_for(cost_rule: str | None) -> list[StopRule]:
-    """The rules that a belief supports: all that do not value queries, and the one for which it values them.
+    """The rules that a belief is calibrated for: all that do not value queries, and the one for which it values them.
 
     Args:
         cost_rule: The belief's ``cost_rule``.
@@ -185,7 +197,8 @@ def rules_for(cost_rule: str | None) -> list[StopRule]:
     Returns:
         The rules, in the order of the registry.
     """
-    return [rule for rule in STOP_RULES.values() if not rule.uses_cost or rule.name == cost_rule]
+    calibrated = [rule for rule in STOP_RULES.values() if rule.calibrated]
+    return [rule for rule in calibrated if not rule.uses_cost or rule.name == cost_rule]
 
 
 def first_true(hit: Bool[Tensor, "episode prefix"]) -> Int[Tensor, " episode"]:

@@ -351,6 +351,15 @@ class FitRequest:
     """Seconds after which a training loop returns what there is, to be gone on with."""
 
 
+class OwnStop(NamedTuple):
+    """What a belief that has learned its own stop rule stops by."""
+
+    cost: float
+    """Of a query: what training ended with, and the one that the belief's values are about."""
+    delta: float
+    """How often an answer may be wrong: what training found the cost for."""
+
+
 class FittedBelief(NamedTuple):
     """What a fit gives."""
 
@@ -382,6 +391,11 @@ class BeliefConfig(Config, ABC):
     def has_checkpoints(self) -> bool:
         """Whether the fit can be looked at, saved and certified while it goes on."""
         return False
+
+    @property
+    def own_stop(self) -> OwnStop | None:
+        """What the belief stops by without a calibration; None where training finds no such rule."""
+        return None
 
     @property
     def fit_share(self) -> float:

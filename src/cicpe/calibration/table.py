@@ -221,7 +221,12 @@ class Calibration(Config):
         return by_context
 
     def typical_queries(self, stop: str, epsilon: float, delta: float, context: Sequence[float]) -> float | None:
-        """Mean queries of the calibration episodes at the nearest context; ``epsilon`` is a calibrated one."""
+        """Mean queries of the calibration episodes at the nearest context; None for a rule that is not calibrated.
+
+        ``epsilon`` is a calibrated one.
+        """
+        if not stop_rule(stop).calibrated:
+            return None
         point = int(self.grid.nearest(torch.tensor([list(context)], dtype=torch.float32))[0])
         cell = self.table(stop)[point][self.epsilons.index(epsilon)][self._delta_column(delta)]
         return None if cell is None else cell.queries

@@ -150,7 +150,7 @@ def certify(
         epsilon: How far off an answer may be.
         delta: How often it may be farther off.
         context: Known contexts by name, at one value each; as the family draws them where not given.
-        stop: The stop rule, ``confidence`` or ``bellman``.
+        stop: The stop rule: ``confidence``, ``each``, ``bellman``, or ``own`` for a model of the recipe ``paper``.
         alpha: Probability of certifying a model that does not deserve it.
         episodes: The most fresh tasks to play. A model well above 1 - delta needs a few hundred, one that is
             a tenth of delta above it several thousand.

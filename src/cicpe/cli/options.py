@@ -44,9 +44,10 @@ Context = Annotated[
 Stop = Annotated[
     str,
     typer.Option(
-        metavar="average|each|bellman|shaped",
+        metavar="average|each|bellman|shaped|own",
         help="The stop rule. average (or confidence): 1 - delta of all episodes are right; each: every "
-        "episode that stops is that sure itself.",
+        "episode that stops is that sure itself; own: as a model of the recipe paper was trained to stop, "
+        "uncalibrated.",
     ),
 ]
 Verify = Annotated[

@@ -44,7 +44,7 @@ def train(
     actor: Annotated[
         str | None,
         typer.Option(
-            metavar="ts|ttps|ucb|fts|td3|search|uniform",
+            metavar="ts|ttps|ucb|fts|td3|search|acquisition|uniform",
             help="How queries are chosen; by default what suits the problem.",
         ),
     ] = None,

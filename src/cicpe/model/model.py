@@ -4,7 +4,7 @@ import hashlib
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, final
 
@@ -14,7 +14,7 @@ from torch import Tensor
 from cicpe import zoo
 from cicpe.agents.alarm import Alarm
 from cicpe.agents.belief_agent import BeliefAgent
-from cicpe.agents.stop_rules import STOP_RULES, rules_for, stop_rule
+from cicpe.agents.stop_rules import STOP_RULES, StopRule, Threshold, rules_for, stop_rule
 from cicpe.beliefs.base import Belief
 from cicpe.calibration.table import Calibration
 from cicpe.display import as_table, in_a_line
@@ -93,7 +93,7 @@ class Model:
         Args:
             epsilon: How far off an answer may be.
             delta: How often it may be farther off.
-            stop: The stop rule, one that the model was calibrated for.
+            stop: The stop rule: one that the model was calibrated for, or the one that it was trained with.
             exact: A seed, with which every episode draws once between two neighbouring thresholds, so that 1 - delta
                 is met rather than exceeded: a few queries less, and no reserve for a certificate.
 
@@ -101,16 +101,19 @@ class Model:
             An agent for episodes and sessions.
         """
         rule = stop_rule(stop)
-        stop = rule.name
-        supported = [known.name for known in rules_for(self.belief.cost_rule)]
-        if stop not in supported:
-            raise InvalidInput("stop", stop, f"{' or '.join(supported)}: what this model supports")
         stop_epsilon = self.calibration.supported_epsilon(epsilon)
-        sharing = None if exact is None else stream(exact, "time-sharing")
+        if not rule.calibrated:
+            stop_epsilon, threshold = epsilon, self._trained_threshold(rule, delta)
+        else:
+            supported = [known.name for known in rules_for(self.belief.cost_rule)]
+            if rule.name not in supported:
+                raise InvalidInput("stop", rule.name, f"{' or '.join(supported)}: what this model supports")
+            sharing = None if exact is None else stream(exact, "time-sharing")
+            threshold = self.calibration.threshold(rule.name, stop_epsilon, delta, sharing)
         return BeliefAgent(
             self.belief,
             rule,
-            self.calibration.threshold(stop, stop_epsilon, delta, sharing),
+            threshold,
             epsilon,
             stop_epsilon,
             self.calibration.query_spread,
@@ -118,6 +121,18 @@ class Model:
             self.alarm,
             self.calibration.platt_at(epsilon),
         )
+
+    def _trained_threshold(self, rule: StopRule, delta: float) -> Threshold:
+        """The cost that training found, refused where it found none or found it for a larger delta."""
+        own = self.description.training.own_stop
+        if own is None:
+            supported = " or ".join(known.name for known in rules_for(self.belief.cost_rule))
+            why = f"{rule.name} needs a model that was trained with its stop rule (recipe paper)"
+            raise InvalidInput("stop", rule.name, f"{supported}: what this model supports; {why}")
+        if delta < own.delta * (1 - 1e-9):
+            what = f"for which the {rule.name} rule of this model was trained; a calibrated rule may serve less"
+            raise InvalidInput("delta", delta, f"at least {own.delta:g}, {what}")
+        return partial(_everywhere, own.cost)
 
     def unstopped(self, epsilon: float) -> BeliefAgent:
         """The same agent without a stop rule: it makes every query that it may.
@@ -131,7 +146,7 @@ class Model:
         return BeliefAgent(
             self.belief,
             STOP_RULES["confidence"],
-            lambda context: torch.full((len(context),), 2.0),  # no confidence reaches it
+            partial(_everywhere, 2.0),  # no confidence reaches it
             epsilon,
             epsilon,
             self.calibration.query_spread,
@@ -468,6 +483,11 @@ class Model:
         for used in problems:
             model.fitting(used)
         return model
+
+
+def _everywhere(threshold: float, context: Tensor) -> Tensor:
+    """The same threshold in every context."""
+    return torch.full((len(context),), threshold)
 
 
 def given_problem(

@@ -6,7 +6,7 @@ from torch import Generator, Tensor
 
 from cicpe.beliefs.network.critic import Goal
 from cicpe.beliefs.network.network import Network, NetworkOutput
-from cicpe.beliefs.network.policy import ActorHead, Policy, moments
+from cicpe.beliefs.network.policy import Policy, moments
 
 KNEE = 1.5
 """Where a tanh counts as saturating: at nine tenths of its way."""
@@ -22,6 +22,7 @@ def actor_loss(
     weights: Float[Tensor, "batch step"],
     kl_weight: float,
     rng: Generator,
+    saturation_price: float = SATURATION,
 ) -> Tensor:
     """The loss of the learned actor (the paper's deterministic and Gaussian TD3 losses).
 
@@ -45,21 +46,20 @@ def actor_loss(
     noise = torch.randn(policy.mean_unit.shape, generator=rng)
     query = network.actor.draw(policy, noise, float(network.actor.config.gaussian))
     value = network.continue_values(output.state, output, features, query, goal.cost)[..., 0]
-    loss = saturation(policy) - value
+    loss = saturation_price * saturation(policy) - value
     if kl_weight > 0:
         loss = loss + kl_weight * imitation(*moments(output.posterior, network.answer_space), policy)
     return (weights * loss[:, :-1]).sum(dim=1).mean()
 
 
-def actor_gradients(actor: ActorHead, loss: Tensor, clip: float) -> None:
+def actor_gradients(parameters: list[torch.nn.Parameter], loss: Tensor, clip: float) -> None:
     """Sets the gradients of the actor's parameters alone: the critic is not to please the actor.
 
     Args:
-        actor: What the loss trains.
+        parameters: What the loss trains.
         loss: The actor's loss.
         clip: Largest norm of the gradient.
     """
-    parameters = list(actor.parameters())
     for parameter, gradient in zip(parameters, torch.autograd.grad(loss, parameters), strict=True):
         parameter.grad = gradient
     torch.nn.utils.clip_grad_norm_(parameters, clip)
@@ -78,8 +78,8 @@ def imitation(
 
 
 def saturation(policy: Policy) -> Float[Tensor, "batch prefix"]:
-    """A small price on saturating the actor's tanh, from which no critic could call it back.
+    """How far the actor's tanh saturates, from where no critic could call it back.
 
-    sum_i max(|raw_i| - KNEE, 0)^2, times its weight.
+    sum_i max(|raw_i| - KNEE, 0)^2.
     """
-    return SATURATION * (policy.raw.abs() - KNEE).clamp_min(0).square().sum(dim=-1)
+    return (policy.raw.abs() - KNEE).clamp_min(0).square().sum(dim=-1)

@@ -15,10 +15,10 @@ import torch
 from jaxtyping import Float
 from torch import Generator, Tensor
 
-from cicpe.beliefs.network.memories.base import Dims
+from cicpe.beliefs.network.memories.base import Dims, FunctionMemory
 from cicpe.beliefs.network.network import Network
 from cicpe.beliefs.network.posteriors.gaussian import Posterior
-from cicpe.beliefs.network.query_rules import make_actor
+from cicpe.beliefs.network.query_rules import Actor, make_actor
 from cicpe.beliefs.network.scaling import Scaling
 from cicpe.problems import Problem, TaskBatch
 from cicpe.training.actor import actor_gradients
@@ -36,6 +36,12 @@ MEASURED_ROLLOUTS = 8
 """The most rollouts that a snapshot is measured on: enough for its figures, however long the replay is."""
 RANDOM_START = 0.1
 """Share of training over which queries go from uniform to the actor's own."""
+
+
+GUIDED_RANDOM = 0.5
+"""Share of episodes with uniform queries while a guide chooses the others."""
+BY_VALUE = ("td3", "search", "acquisition")
+"""Actors that go by the critic's values."""
 
 
 class Losses(NamedTuple):
@@ -89,6 +95,8 @@ class Progress:
     horizon: int = 0
     cost: float = 0.0
     success_before: float = -1.0
+    dual_started: bool = False
+    """Whether success at the horizon was once above 1 - delta, which the dual update of a cost may wait for."""
 
 
 def build_network(problem: Problem, config: NetworkTraining, rng: Generator) -> Network:
@@ -133,7 +141,8 @@ class BaseTrainer(ABC, Generic[ConfigT]):
         self.actor = make_actor(config.actor, problem.query_space, problem.answer_space, self.network, config.aim)
         self._parts = self.network.inference_parameters(), self.network.critic_parameters()
         self.optimiser = make_optimiser(self.network, config.learning_rate, config.actor_rate)
-        self.replay = Replay(config.replay_rollouts)
+        self.replay = Replay(config.replay_rollouts, config.uniform_rollouts)
+        self.guide = self._make_guide()
         self.at = Progress(horizon=min(config.horizon, problem.horizon), cost=self._first_cost)
         self.last_losses = Losses(float("nan"), float("nan"), float("nan"))
         self._now, self._clock = clock, clock()
@@ -239,11 +248,24 @@ class BaseTrainer(ABC, Generic[ConfigT]):
         the posterior guides it until then.
         """
         guided = self.problem.query_space == self.problem.answer_space
-        return self.config.actor_start if self.config.actor in ("td3", "search") and not guided else 0.0
+        return self.config.actor_start if self.config.actor in BY_VALUE and not guided else 0.0
+
+    def _make_guide(self) -> Actor | None:
+        """A rule that an actor which scores queries imitates at first: the posterior's upper confidence bound."""
+        if self.config.actor != "acquisition" or not isinstance(self.network.memory, FunctionMemory):
+            return None
+        return make_actor("ucb", self.problem.query_space, self.problem.answer_space, self.network)
+
+    def _rule(self, progress: float) -> Actor:
+        """The rule that chooses queries now: the guide while the actor has not begun, where there is one."""
+        return self.guide if self.guide is not None and progress < self._uniform_start() else self.actor
 
     def _random_share(self, progress: float) -> float:
-        """The share of episodes whose queries are all uniform."""
-        return max(self.config.random_episodes, 1 - (progress - self._uniform_start()) / RANDOM_START)
+        """The share of episodes whose queries are all uniform; half of them at most once a guide chooses the others."""
+        share = 1 - (progress - self._uniform_start()) / RANDOM_START
+        if self.guide is not None and progress >= RANDOM_START:
+            share = min(share, GUIDED_RANDOM)
+        return max(self.config.random_episodes, share)
 
     def _updates_due(self) -> int:
         """How many updates follow a rollout: fewer where a budget in updates ends before."""
@@ -265,8 +287,7 @@ class BaseTrainer(ABC, Generic[ConfigT]):
         total.backward()  # type: ignore[no-untyped-call]
         clip_gradients(self._parts, config.gradient_clip)
         if terms.actor is not None:
-            assert self.network.actor is not None
-            actor_gradients(self.network.actor, terms.actor, config.gradient_clip)
+            actor_gradients(self.network.actor_parameters(), terms.actor, config.gradient_clip)
         self.optimiser.step()
         self.at.update += 1
 

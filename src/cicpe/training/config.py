@@ -2,12 +2,12 @@
 
 import math
 from abc import abstractmethod
-from typing import Annotated, Any, Literal, final
+from typing import Annotated, Any, ClassVar, Literal, final
 
 import torch
 from pydantic import Field, model_validator
 
-from cicpe.beliefs.base import BeliefConfig, CalibrationPlan, FitRequest, FittedBelief, TaskShape
+from cicpe.beliefs.base import BeliefConfig, CalibrationPlan, FitRequest, FittedBelief, OwnStop, TaskShape
 from cicpe.beliefs.network.belief import NetworkBelief
 from cicpe.beliefs.network.critic import CriticConfig
 from cicpe.beliefs.network.memories.base import Dims
@@ -17,7 +17,7 @@ from cicpe.beliefs.network.policy import ActorConfig
 from cicpe.beliefs.network.posteriors.gaussian import GaussianConfig
 from cicpe.beliefs.network.query_rules import ActorName, Aim, make_actor
 from cicpe.beliefs.network.scaling import Scaling
-from cicpe.config import Config, check_range
+from cicpe.config import Config, GrownConfig, check_range
 
 
 @final
@@ -38,8 +38,11 @@ class PrefixMixture(Config):
         return self
 
 
-class NetworkTraining(BeliefConfig):
+class NetworkTraining(BeliefConfig, GrownConfig):
     """What every algorithm that trains networks needs; ``TrainingConfig`` and ``PaperConfig`` are the two of them."""
+
+    LEARNED_ACTOR: ClassVar[ActorConfig] = ActorConfig()
+    """The network of the actor rule td3, where none is described."""
 
     network: NetworkConfig = NetworkConfig()
     """The networks."""
@@ -96,6 +99,11 @@ class NetworkTraining(BeliefConfig):
         """What actors that look at values aim at, the same in all episodes, so that one calibration holds."""
 
     @property
+    def uniform_rollouts(self) -> int:
+        """How many rollouts with uniform queries the replay keeps beside the others."""
+        return 0
+
+    @property
     def values_gains(self) -> bool:
         """Whether the critic values a query by what it gains over stopping now."""
         return False
@@ -140,18 +148,33 @@ class NetworkTraining(BeliefConfig):
     @model_validator(mode="before")
     @classmethod
     def _learned_actor(cls, data: Any) -> Any:
-        """The rule td3 brings its network, where none is described; with actor_kl, a Gaussian one."""
-        if not isinstance(data, dict) or data.get("actor") != "td3":
+        """The rule td3 brings its network, where none is described; with actor_kl, a Gaussian one.
+
+        The rule acquisition brings a critic that tells queries apart.
+        """
+        if not isinstance(data, dict) or data.get("actor") not in ("td3", "acquisition"):
             return data
         network = data.get("network", cls.model_fields["network"].default)
         network = network.model_dump() if isinstance(network, NetworkConfig) else network
         if not isinstance(network, dict):
             return data
-        actor = network.get("actor") or {}
+        if data["actor"] == "acquisition":
+            critic = network.get("critic", {})
+            critic = critic.model_dump() if isinstance(critic, CriticConfig) else critic
+            return data | {"network": network | {"critic": critic | {"gains": True}}}
+        actor = network.get("actor") or cls.LEARNED_ACTOR
         actor = actor.model_dump() if isinstance(actor, ActorConfig) else actor
         if isinstance(actor, dict) and data.get("actor_kl", 0):
             actor = actor | {"gaussian": True}
         return data | {"network": network | {"actor": actor}}
+
+    @model_validator(mode="after")
+    def _critic_fits(self) -> "NetworkTraining":
+        if self.network.critic.gains and self.kind != "networks":
+            raise ValueError("network.critic.gains = True: needs our training loop (recipe fast), which fits them")
+        if self.actor == "acquisition" and not self.network.critic.gains:
+            raise ValueError("actor = 'acquisition': needs network.critic.gains = True")
+        return self
 
     @model_validator(mode="after")
     def _network_fits(self) -> "NetworkTraining":
@@ -170,6 +193,8 @@ class NetworkTraining(BeliefConfig):
 class TrainingConfig(NetworkTraining):
     """Every knob of our training loop. ``cicpe.training.recipes`` names the useful combinations."""
 
+    LATER: ClassVar[frozenset[str]] = frozenset({"replay_uniform", "gain_candidates"})
+
     kind: Literal["networks"] = "networks"
 
     cost: tuple[float, float] = (1e-3, 0.1)
@@ -187,6 +212,14 @@ class TrainingConfig(NetworkTraining):
     shaped: bool = False
     """Let the continuation head learn the shaped value, gain of success less cost: its rule stops once that is not
     positive, and needs no stop head."""
+    replay_uniform: int = Field(default=0, ge=0)
+    """How many rollouts with uniform queries the replay keeps beside the others, however old."""
+    gain_candidates: int = Field(default=8, ge=1)
+    """Queries per history that the simulator answers, for a critic that tells queries apart by what they gain."""
+
+    @property
+    def uniform_rollouts(self) -> int:
+        return self.replay_uniform
 
     @property
     def costs(self) -> tuple[float, float] | None:
@@ -204,25 +237,32 @@ class TrainingConfig(NetworkTraining):
     @model_validator(mode="after")
     def _consistent(self) -> "TrainingConfig":
         check_range("cost", self.cost)
-        if self.shaped and self.actor in ("td3", "search"):
-            raise ValueError("shaped = True: needs an actor that reads no values (not td3 or search)")
+        if self.shaped and self.actor in ("td3", "search", "acquisition"):
+            raise ValueError("shaped = True: needs an actor that reads no values (not td3, search or acquisition)")
         return self
 
 
+PAPER_ACTOR = ActorConfig(hidden=128, relative=False, own_memory=True)
+"""tanh(pi(h)) of an encoder of its own."""
 PAPER_NETWORK = NetworkConfig(
     memory=RecurrentConfig(kind="lstm", hidden=128, readout="pooling"),
     posterior=GaussianConfig(hidden=128),
-    critic=CriticConfig(hidden=128, twin=True),
+    critic=CriticConfig(hidden=128, twin=True, cost_input="none"),
     shared_memory=False,
 )
 """An LSTM with query-conditioned pooling for inference and another for the critic, which has twins."""
 SMALLEST_COST = 1e-6
-"""What a critic takes for a cost of 0: it sees the logarithm."""
+"""What a cost of 0 is deployed as: thresholds, and critics that see the logarithm, need one above it."""
+QUERIES_FOR_SUCCESS = 10
+"""How many horizons of queries are worth one success at the smallest cost, where no smallest cost is given."""
 
 
 @final
 class PaperConfig(NetworkTraining):
     """Every knob of the published algorithm (``cicpe.training.paper``)."""
+
+    LATER: ClassVar[frozenset[str]] = frozenset({"dual_waits", "dual_floor", "saturation_price"})
+    LEARNED_ACTOR: ClassVar[ActorConfig] = PAPER_ACTOR
 
     kind: Literal["paper"] = "paper"
 
@@ -257,8 +297,13 @@ class PaperConfig(NetworkTraining):
     """Smoothing noise on target queries, in unit coordinates."""
     target_clip: float = Field(default=2.5, gt=0)
     """Largest smoothing noise on the queries of td3's target actor, in its standard deviations."""
+    saturation_price: float = Field(default=0.0, ge=0)
+    """Price on saturating the learned actor's tanh; none is published."""
     warmup: float = Field(default=0.1, ge=0, le=1)
     """Share of training during which episodes never stop and the cost does not move."""
+    dual_waits: bool = True
+    """Whether the warm-up lasts until success at the horizon exceeds 1 - delta, however long that takes: before, every
+    update would only lower the cost. (The published text does not say; False ends it after its share.)"""
 
     dual_delta: float = Field(default=0.1, gt=0, lt=1)
     """delta of the dual update of the cost: it aims at success 1 - delta."""
@@ -266,10 +311,28 @@ class PaperConfig(NetworkTraining):
     """eta_c: step of the dual update."""
     dual_start: float = Field(default=0.01, ge=0, le=1)
     """The first cost."""
+    dual_floor: float | None = Field(default=None, ge=0, le=1)
+    """The smallest cost; 1 / (10 horizon) where not given, and 0 as published. At 0 it never pays to stop."""
     dual_softness: float = Field(default=0.1, gt=0)
     """kappa: width of the smooth success proxy, relative to epsilon."""
     trained_cost: float | None = Field(default=None, gt=0, le=1)
     """The cost that training ended with, which is the one that the critic knows; None before the end of a run."""
+
+    @property
+    def smallest_cost(self) -> float:
+        """The cost below which the dual update does not go."""
+        return 1 / (QUERIES_FOR_SUCCESS * self.horizon) if self.dual_floor is None else self.dual_floor
+
+    @property
+    def calibration(self) -> CalibrationPlan:
+        plan = super().calibration
+        actor = self.network.actor
+        # A deterministic actor is deployed without the noise that it explores with.
+        return plan if actor is None or actor.gaussian else plan._replace(query_spreads=(0.0,))
+
+    @property
+    def own_stop(self) -> OwnStop | None:
+        return None if self.trained_cost is None else OwnStop(self.trained_cost, self.dual_delta)
 
     @property
     def costs(self) -> tuple[float, float] | None:

@@ -5,7 +5,8 @@ update encodes every prefix of a batch of trajectories in one causal pass and fi
 
 * the posterior of the target (robust likelihood),
 * the stop head (is the deployed recommendation within epsilon?),
-* the continuation head (lambda-returns over the trajectory),
+* the continuation head (lambda-returns over the trajectory; where the critic tells queries apart by what they gain,
+  that is fitted to many candidate queries per history, which the simulator answers: ``cicpe.training.gains``),
 
 and, every other time, a learned actor (td3) on the critic's value of its queries. Epsilon and the cost
 of a query are drawn per episode, so that one network serves a range of both; episodes run past their
@@ -35,6 +36,7 @@ from cicpe.training.base import (
     build_network,
 )
 from cicpe.training.config import TrainingConfig
+from cicpe.training.gains import gain_loss
 from cicpe.training.measure import RolloutFigures
 from cicpe.training.optimisation import follow
 from cicpe.training.returns import lambda_returns, shaped_returns
@@ -64,7 +66,7 @@ class Trainer(BaseTrainer[TrainingConfig]):
         config = self.config
         n = round(config.first_batch + (config.batch - config.first_batch) * progress)
         seed, tasks, behaviour = self._fresh_tasks(n, progress)
-        trajectories = collect(self.network, self.actor, tasks, self.at.horizon, behaviour, self.rng)
+        trajectories = collect(self.network, self._rule(progress), tasks, self.at.horizon, behaviour, self.rng)
         self.replay.add(seed, trajectories)
         return trajectories
 
@@ -102,6 +104,10 @@ class Trainer(BaseTrainer[TrainingConfig]):
             target = self._continuation_target(reward, stop_probability, values, goal)
         # At the last prefix no query followed.
         continuation = losses.continuation_loss(values, target, weights[:, :-1])
+        if network.critic.gain is not None:
+            continuation = continuation + gain_loss(
+                network, output, features, batch, goal, config.gain_candidates, self.rng
+            )
         actor = None
         if self._actor_is_due():
             actor = actor_loss(network, output, features, goal, weights[:, :-1], config.actor_kl, self.rng)
@@ -111,7 +117,9 @@ class Trainer(BaseTrainer[TrainingConfig]):
         """Q(h_t, a_t) of the query made at each prefix t = 0 ... T - 1: batch x step x twin."""
         # Values are read at all prefixes; the last has no query, and is dropped.
         query = torch.cat([batch.query, batch.query[:, -1:]], dim=1)
-        return self.network.continue_values(output.state, output, features, query, goal.cost)[:, :-1]
+        # What queries gain is learned from the simulator alone, where it is told apart.
+        values = self.network.continue_values(output.state, output, features, query, goal.cost, learns_gains=False)
+        return values[:, :-1]
 
     def _continuation_target(self, reward: Tensor, stop_probability: Tensor, values: Tensor, goal: Goal) -> Tensor:
         """What the continuation head is fitted to, by the smaller of the twins."""

@@ -48,6 +48,22 @@ def robust(u: Tensor, tail: float) -> Tensor:
     return u.clamp_max(0) + tail * torch.log1p(u.clamp_min(0) / tail)
 
 
+def smooth_success(
+    loss: Float[Tensor, "*batch"], epsilon: Float[Tensor, "*batch"], softness: float
+) -> Float[Tensor, "*batch"]:
+    """The smooth success of recommendations (the paper's proxy): sigmoid((epsilon - D) / (kappa epsilon)).
+
+    Args:
+        loss: D, the loss of each recommendation.
+        epsilon: The epsilon that each is judged by.
+        softness: kappa.
+
+    Returns:
+        A number from 0 to 1 for each.
+    """
+    return torch.sigmoid((epsilon - loss) / (softness * epsilon))
+
+
 def inference_loss(
     posterior: Posterior,
     target: Float[Tensor, "batch answer"],

@@ -19,7 +19,7 @@ def make_optimiser(network: Network, learning_rate: float, actor_rate: float) ->
     Returns:
         The optimiser; the group of the learned actor is missing where there is none.
     """
-    own = [] if network.actor is None else list(network.actor.parameters())
+    own = network.actor_parameters()
     rest = [p for p in network.parameters() if all(p is not q for q in own)]
     groups: list[dict[str, Any]] = [{"params": rest, "share": 1.0}, {"params": own, "share": actor_rate}]
     groups = [group for group in groups if group["params"]]

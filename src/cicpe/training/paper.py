@@ -4,16 +4,20 @@ Each iteration
 
 1. plays a batch of fresh tasks with the actor rule; after the warm-up and a minimum time an episode
    stops once Q(h, stop) >= Q(h, a) for the query a that it would make (``BellmanTest``);
-2. stores the trajectories in the replay, and moves the cost c towards success 1 - delta
-   (``dual_cost``);
+2. stores the trajectories in the replay, and after the warm-up moves the cost c towards success 1 - delta
+   (``dual_cost``). Two additions of ours keep it from falling to 0 before anything is learnt, and can be turned
+   off: the warm-up lasts until success at the horizon exceeds 1 - delta (``dual_waits``), and c has a floor
+   (``dual_floor``);
 3. makes a few updates, each at one sampled prefix per trajectory and the prefix after it
    (``_sampled_prefixes``): the robust likelihood of the target, the squared error of the stop head
    from the sampled reward (``_sampled_reward``), and that of the continuation head from one-step
    targets of the target network (``one_step_targets``), with the minimum of twins, smoothed target
    queries and clipped bootstraps;
-4. on a delayed schedule moves a learned actor (td3), and after every update the target network.
+4. on a delayed schedule moves a learned actor (td3: deterministic where X != A, Gaussian and drawn to the posterior
+   where X = A), and after every update the target network, which holds a target actor too.
 
-What is deployed is the network itself, at the cost that the run ended with (``trained_cost``). Our own
+Inference, critic and actor have an encoder each. What is deployed is the network itself, at the cost that the run ended
+with (``trained_cost``), by its own test (``stop="own"``). Our own
 algorithm is in ``cicpe.training.loop``; the losses of inference and actor are shared.
 """
 
@@ -34,6 +38,7 @@ from cicpe.training.actor import actor_loss
 from cicpe.training.base import BaseTrainer, LossTerms
 from cicpe.training.config import SMALLEST_COST, PaperConfig
 from cicpe.training.optimisation import follow
+from cicpe.training.reading import read_prefixes
 from cicpe.training.rollout import Trajectories, collect
 
 
@@ -64,7 +69,7 @@ class PaperTrainer(BaseTrainer[PaperConfig]):
 
     @property
     def _cost(self) -> float:
-        """The cost as the critic sees it: it takes the logarithm."""
+        """The cost as it is deployed."""
         return max(self.at.cost, SMALLEST_COST)
 
     # --- rollouts ---------------------------------------------------------------------------------
@@ -75,27 +80,29 @@ class PaperTrainer(BaseTrainer[PaperConfig]):
         seed, tasks, behaviour = self._fresh_tasks(config.batch, progress)
         goal = self._draw_goal(config.batch)
         warm = progress >= config.warmup
-        test = BellmanTest(self.network, goal, config.minimum_time) if warm else None
+        stops = warm and (self.at.dual_started or not config.dual_waits)
+        test = BellmanTest(self.network, goal, config.minimum_time) if stops else None
         trajectories = collect(self.network, self.actor, tasks, self.at.horizon, behaviour, self.rng, test)
         self.replay.add(seed, trajectories)
         if warm:
-            self._move_cost(trajectories, goal)
+            success = self._final_success(trajectories, goal)
+            if stops:
+                self.at.cost = dual_cost(
+                    self.at.cost, success, config.dual_delta, config.dual_rate, config.smallest_cost
+                )
+            self.at.dual_started = stops or success > 1 - config.dual_delta
         return trajectories
 
     def _draw_goal(self, n: int) -> Goal:
         """Epsilon, log-uniform in its range, and the present cost, for each of ``n`` episodes."""
         return Goal(log_uniform(*self.config.epsilon, n, self.rng), torch.full((n,), self._cost))
 
-    def _move_cost(self, trajectories: Trajectories, goal: Goal) -> None:
-        """Moves the cost by the success of the recommendations with which a rollout ended."""
-        tasks, longest = trajectories.tasks, max(1, int(trajectories.length.max()))
+    def _final_success(self, trajectories: Trajectories, goal: Goal) -> float:
+        """The smooth success of the recommendations with which a rollout ended."""
         with torch.no_grad():
-            state = self.network.unroll(
-                tasks.context, trajectories.query[:, :longest], trajectories.observation[:, :longest]
-            )
-            answers = self.network.believe(state.at_prefixes(trajectories.length[:, None])).posterior.recommendation
-            success = smooth_success(tasks.loss(answers[:, 0]), goal.epsilon, self.config.dual_softness)
-        self.at.cost = dual_cost(self.at.cost, float(success), self.config.dual_delta, self.config.dual_rate)
+            answers = read_prefixes(self.network, trajectories, trajectories.length[:, None]).posterior.recommendation
+            loss = trajectories.tasks.loss(answers[:, 0])
+            return float(losses.smooth_success(loss, goal.epsilon, self.config.dual_softness).mean())
 
     # --- updates ----------------------------------------------------------------------------------
 
@@ -108,13 +115,13 @@ class PaperTrainer(BaseTrainer[PaperConfig]):
         config, network, tasks = self.config, self.network, batch.tasks
         goal = self._draw_goal(len(tasks))
         chosen = self._sampled_prefixes(batch)
-        output = self._read(network, batch, chosen)
+        output = read_prefixes(network, batch, chosen)
         features = network.goal_features(output.state, output, goal.epsilon)
         # Everything is fitted at h alone; h' is there for the targets.
         weights = torch.tensor([1.0, 0.0]).expand(len(tasks), -1)
         inference = self._inference_loss(output.posterior, tasks.target, weights)
         with torch.no_grad():
-            target_output = self._read(self.target, batch, chosen)
+            target_output = read_prefixes(self.target, batch, chosen)
             reward = self._sampled_reward(tasks, target_output, goal)
         stop = squared_stop_loss(network.stop_logits(output, features), reward, weights)
 
@@ -130,7 +137,8 @@ class PaperTrainer(BaseTrainer[PaperConfig]):
         actor = None
         if self._actor_is_due():
             acting = weights[:, :-1] * going_on
-            actor = actor_loss(network, output, features, goal, acting, config.actor_kl, self.rng)
+            price = config.saturation_price
+            actor = actor_loss(network, output, features, goal, acting, config.actor_kl, self.rng, price)
         return LossTerms(inference, stop, continuation, actor)
 
     def _sampled_prefixes(self, batch: Trajectories) -> Int[Tensor, "batch 2"]:
@@ -139,12 +147,6 @@ class PaperTrainer(BaseTrainer[PaperConfig]):
         weights = losses.prefix_weights(batch.length, stop_time, batch.query.shape[1] + 1, self.config.mixture)
         first = torch.multinomial(weights, 1, generator=self.rng)
         return torch.cat([first, torch.minimum(first + 1, batch.length[:, None])], dim=1)
-
-    def _read(self, network: Network, batch: Trajectories, chosen: Int[Tensor, "batch 2"]) -> NetworkOutput:
-        """What a network makes of the chosen prefixes. It is unrolled no further than the longest of them."""
-        longest = max(1, int(chosen.max()))
-        state = network.unroll(batch.tasks.context, batch.query[:, :longest], batch.observation[:, :longest])
-        return network.believe(state.at_prefixes(chosen))
 
     def _sampled_reward(self, tasks: TaskBatch, output: NetworkOutput, goal: Goal) -> Float[Tensor, "batch 2"]:
         """The share of m posterior samples that are within epsilon (the paper's sampled reward).
@@ -271,20 +273,19 @@ def _clipped(values: Tensor, quantiles: tuple[float, float] | None) -> Tensor:
     return values.clamp(low, high)
 
 
-def smooth_success(loss: Float[Tensor, " batch"], epsilon: Float[Tensor, " batch"], softness: float) -> Tensor:
-    """The smooth success of completed rollouts: p = mean of sigmoid((epsilon - D) / (kappa epsilon)).
+def dual_cost(cost: float, success: float, delta: float, rate: float, floor: float = 0.0) -> float:
+    """The cost update: cheaper while success is short of 1 - delta.
+
+    c <- Proj_[floor,1] (c - eta ((1 - delta) - p)), where the paper's floor is 0.
 
     Args:
-        loss: D, the loss of each final recommendation.
-        epsilon: The epsilon that each episode was asked for.
-        softness: kappa.
+        cost: c, the present cost of a query.
+        success: p, the success of completed rollouts.
+        delta: How often an answer may be wrong.
+        rate: eta.
+        floor: The smallest cost.
 
     Returns:
-        p, a number from 0 to 1.
+        The next cost.
     """
-    return torch.sigmoid((epsilon - loss) / (softness * epsilon)).mean()
-
-
-def dual_cost(cost: float, success: float, delta: float, rate: float) -> float:
-    """The cost update: c <- Proj_[0,1] (c - eta ((1 - delta) - p)), cheaper while success is short of 1 - delta."""
-    return min(1.0, max(0.0, cost - rate * ((1 - delta) - success)))
+    return min(1.0, max(floor, cost - rate * ((1 - delta) - success)))

@@ -27,6 +27,8 @@ from cicpe.training.config import PaperConfig, TrainingConfig
 IMITATION = 0.1
 """Weight of the term that draws a learned actor to the posterior, where queries and answers share a space: without it
 the actor follows what the young critic makes of queries that nobody has made."""
+KEPT_UNIFORM = 4
+"""Rollouts with uniform queries that a replay keeps for a critic that is to tell queries apart."""
 MOST_TRIED = 2
 """Computed beliefs that a race tries."""
 MOST_PARAMETERS = 12
@@ -110,7 +112,7 @@ def fast(problem: Problem, actor: ActorName | None = None) -> Choice:
     reasons = (plan.why, f"actor {chosen}: {why}" if actor is None else f"actor {actor}: as asked")
     axes = problem.answer_space.dim if isinstance(plan.memory, PerAxisConfig) else 1
     memory, random_queries, actor_kl = plan.memory, 0.02, 0.0
-    if (actor or chosen) in ("td3", "search"):
+    if (actor or chosen) in ("td3", "search", "acquisition"):
         # An actor that follows the critic needs a critic that has seen queries of all kinds, relative to the belief.
         random_queries = 0.2
         memory = PerAxisConfig(view="relative") if isinstance(memory, PerAxisConfig) else memory
@@ -121,6 +123,7 @@ def fast(problem: Problem, actor: ActorName | None = None) -> Choice:
         random_queries=random_queries,
         actor=actor or chosen,
         actor_kl=actor_kl,
+        replay_uniform=KEPT_UNIFORM if actor == "acquisition" else 0,
         query_spreads=_query_spreads(actor or chosen, plan.memory),
         learning_rate=plan.learning_rate,
         # A few hundred sequences per update at first, whether they are episodes or their coordinates.
@@ -134,7 +137,10 @@ def fast(problem: Problem, actor: ActorName | None = None) -> Choice:
 def paper(problem: Problem, actor: ActorName | None = None) -> Choice:
     """The published algorithm: the paper's appendix as written, with a memory of its own for the critic."""
     same = problem.query_space == problem.answer_space
-    config = PaperConfig(actor=actor or ("ts" if same else "uniform"), horizon=problem.horizon)
+    chosen: ActorName = actor or ("ts" if same else "td3")
+    # Where X = A the learned actor is Gaussian, and drawn to the posterior.
+    actor_kl = IMITATION if chosen == "td3" and same else 0.0
+    config = PaperConfig(actor=chosen, actor_kl=actor_kl, horizon=problem.horizon)
     return Choice("paper", config, ("recipe paper: the published algorithm, for comparison",))
 
 

@@ -100,8 +100,13 @@ def test_a_seed_fixes_the_queries(kind: type[Thompson | TopTwo | Uniform]) -> No
     assert not torch.equal(one, two)
 
 
-# Top-two: half of the time the farther of two draws. With F the law of one draw's distance from the
-# mean, the law of the query's is (F + F^2) / 2.
+# Top-two: half of the time, a draw that is closer to the mean than another gives way to a challenger that is farther.
+# With F the law of one draw's distance from the mean, the law of the query's is then (F + 3/2 F^2 - 1/2 F^3) / 2: for
+# a bound m on what is close, F^2 below m and F - F(m) + F(m) F above, averaged over m.
+
+
+def top_two_law(share: np.ndarray) -> np.ndarray:
+    return (share + 1.5 * share**2 - 0.5 * share**3) / 2
 
 
 def test_top_two_has_its_exact_law_in_a_box() -> None:
@@ -116,12 +121,16 @@ def test_top_two_has_its_exact_law_in_a_box() -> None:
         return 1 - np.exp(-(r**2) / 2)
 
     def top_two(r: np.ndarray) -> np.ndarray:
+        return top_two_law(rayleigh(r))
+
+    def without_proviso(r: np.ndarray) -> np.ndarray:
         return (rayleigh(r) + rayleigh(r) ** 2) / 2
 
     assert kstest(distance[TopTwo], top_two).pvalue > ALPHA
     assert kstest(distance[Thompson], rayleigh).pvalue > ALPHA
-    # Negative control: Thompson sampling is not taken for top-two.
+    # Negative control: Thompson sampling is not taken for top-two, nor is a challenger of every draw.
     assert kstest(distance[Thompson], top_two).pvalue < ALPHA
+    assert kstest(distance[TopTwo], without_proviso).pvalue < ALPHA
 
 
 def test_top_two_goes_farther_from_the_mean_on_a_sphere() -> None:
@@ -139,7 +148,7 @@ def test_top_two_goes_farther_from_the_mean_on_a_sphere() -> None:
     # And the law is that of the box, with F from the Thompson draws themselves.
     order = np.sort(distances(Thompson(space), 4))
     share = np.searchsorted(order, top_two) / len(order)
-    assert kstest(share, lambda u: (u + u**2) / 2).pvalue > ALPHA
+    assert kstest(share, top_two_law).pvalue > ALPHA
 
 
 # Uniform.

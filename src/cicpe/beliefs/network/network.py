@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from cicpe import trees
 from cicpe.beliefs.network.critic import Critic, CriticConfig, Goal
-from cicpe.beliefs.network.memories.base import Dims, MemoryConfig, MemoryFeatures, State, gather_prefixes
+from cicpe.beliefs.network.memories.base import Dims, Memory, MemoryConfig, MemoryFeatures, State, gather_prefixes
 from cicpe.beliefs.network.memories.recurrent import RecurrentConfig
 from cicpe.beliefs.network.memories.registry import read_memory
 from cicpe.beliefs.network.policy import ActorConfig, ActorHead, Policy
@@ -54,11 +54,14 @@ class NetworkState(NamedTuple):
     critic: State
     """The critic's own; None where inference and critic share a memory."""
     prefix_BP: Tensor
+    actor: State = None
+    """The learned actor's own, where it has a memory."""
 
     def at_prefixes(self, index_BK: Int[Tensor, "batch chosen"]) -> "NetworkState":
         """The state at K prefixes per episode, for reading, in place of all of them."""
-        critic = None if self.critic is None else self.critic.at_prefixes(index_BK)
-        return NetworkState(self.inference.at_prefixes(index_BK), critic, gather_prefixes(self.prefix_BP, index_BK))
+        critic, actor = (None if own is None else own.at_prefixes(index_BK) for own in (self.critic, self.actor))
+        prefix_BK = gather_prefixes(self.prefix_BP, index_BK)
+        return NetworkState(self.inference.at_prefixes(index_BK), critic, prefix_BK, actor)
 
 
 class NetworkOutput(NamedTuple):
@@ -69,6 +72,8 @@ class NetworkOutput(NamedTuple):
     critic_features: MemoryFeatures
     """The same as ``memory_features`` where the memory is shared; the critic's heads then read it without gradient."""
     state: NetworkState
+    actor_features: MemoryFeatures | None = None
+    """Of the learned actor's own memory, where it has one."""
 
 
 @final
@@ -87,13 +92,23 @@ class Network(nn.Module):
         self.posterior_head = config.posterior.build(self.memory, answer_space)
         self.critic: Critic = config.critic.build(self.critic_memory or self.memory, answer_space.dim)
         self.actor: ActorHead | None = None
+        self.actor_memory: Memory | None = None
         if config.actor is not None:
-            self.actor = config.actor.build(self.memory, query_space, answer_space)
+            self.actor_memory = config.memory.build(dims) if config.actor.own_memory else None
+            self.actor = config.actor.build(self.actor_memory or self.memory, query_space, answer_space)
 
     def critic_parameters(self) -> list[nn.Parameter]:
         """What the critic's losses train: its heads and its own memory, or its view of queries in a shared one."""
         memory = self.memory.query_parameters() if self.critic_memory is None else self.critic_memory.parameters()
         return [*self.critic.parameters(), *memory]
+
+    def actor_parameters(self) -> list[nn.Parameter]:
+        """What the learned actor's loss trains: its head, and its own memory but for how it sees candidate queries."""
+        if self.actor is None:
+            return []
+        memory = [] if self.actor_memory is None else list(self.actor_memory.parameters())
+        unread = set() if self.actor_memory is None else {id(p) for p in self.actor_memory.query_parameters()}
+        return [*self.actor.parameters(), *(p for p in memory if id(p) not in unread)]
 
     def inference_parameters(self) -> list[nn.Parameter]:
         """All other parameters but the learned actor's: the posterior's head and the memory that it reads."""
@@ -104,9 +119,9 @@ class Network(nn.Module):
     def begin(self, context: Float[Tensor, "batch context"]) -> NetworkState:
         """The state of the empty history."""
         scaled = self.scaling.context(context)
-        critic = None if self.critic_memory is None else self.critic_memory.begin(scaled)
+        critic, actor = (None if own is None else own.begin(scaled) for own in (self.critic_memory, self.actor_memory))
         prefix = torch.zeros(len(context), 1, dtype=torch.long)
-        return NetworkState(self.memory.begin(scaled), critic, prefix)
+        return NetworkState(self.memory.begin(scaled), critic, prefix, actor)
 
     def step(
         self,
@@ -117,7 +132,8 @@ class Network(nn.Module):
         """The state after one more observation."""
         unit, scaled = self.query_space.to_unit(query), self.scaling.observation(observation)
         critic = None if self.critic_memory is None else self.critic_memory.step(state.critic, unit, scaled)
-        return NetworkState(self.memory.step(state.inference, unit, scaled), critic, state.prefix_BP + 1)
+        actor = None if self.actor_memory is None else self.actor_memory.step(state.actor, unit, scaled)
+        return NetworkState(self.memory.step(state.inference, unit, scaled), critic, state.prefix_BP + 1, actor)
 
     def unroll(
         self,
@@ -127,16 +143,20 @@ class Network(nn.Module):
     ) -> NetworkState:
         """The state at every prefix t = 0 ... T, in one causal pass."""
         inputs = self.scaling.context(context), self.query_space.to_unit(query), self.scaling.observation(observation)
-        critic = None if self.critic_memory is None else self.critic_memory.unroll(*inputs)
+        critic, actor = (
+            None if own is None else own.unroll(*inputs) for own in (self.critic_memory, self.actor_memory)
+        )
         prefix = torch.arange(query.shape[1] + 1).expand(len(query), -1)
-        return NetworkState(self.memory.unroll(*inputs), critic, prefix)
+        return NetworkState(self.memory.unroll(*inputs), critic, prefix, actor)
 
     def believe(self, state: NetworkState) -> NetworkOutput:
         """Reads the posterior and the critic's features at every prefix of the state."""
         memory_features = self.memory.features(state.inference)
         own = self.critic_memory
         critic_features = memory_features if own is None else own.features(state.critic)
-        return NetworkOutput(self.posterior_head(memory_features), memory_features, critic_features, state)
+        actor_features = None if self.actor_memory is None else self.actor_memory.features(state.actor)
+        posterior: Posterior = self.posterior_head(memory_features)
+        return NetworkOutput(posterior, memory_features, critic_features, state, actor_features)
 
     def _for_critic(self, tree: Tree) -> Tree:
         """What the critic reads of its memory: without gradient where the memory is that of inference."""
@@ -157,18 +177,36 @@ class Network(nn.Module):
         features: Tensor,
         query: Float[Tensor, "batch prefix query"],
         cost: Float[Tensor, " batch"],
+        learns_gains: bool = True,
     ) -> Float[Tensor, "batch prefix twin"]:
-        """Value of a candidate query at every prefix."""
-        own = self.critic_memory
-        memory, inner = (self.memory, state.inference) if own is None else (own, state.critic)
+        """Value of a candidate query at every prefix; ``learns_gains`` lets a gradient into what it gains."""
         critic_features = self._for_critic(output.critic_features)
+        if self.critic.gain is not None:
+            anywhere = self.critic.continue_values(critic_features.summary, features, cost)
+            gains = self.gains(state, output, features, query)
+            return anywhere + (gains if learns_gains else gains.detach())[..., None]
+        memory, inner = self._read_by_critic(state)
         at = memory.features_at(self._for_critic(inner), critic_features, self.query_space.to_unit(query))
         return self.critic.continue_values(at, features, cost)
+
+    def gains(
+        self, state: NetworkState, output: NetworkOutput, features: Tensor, query: Float[Tensor, "batch prefix query"]
+    ) -> Float[Tensor, "batch prefix"]:
+        """What a candidate query gains over any other at every prefix, for critics that tell it apart."""
+        memory, inner = self._read_by_critic(state)
+        critic_features = self._for_critic(output.critic_features)
+        near = memory.features_near(self._for_critic(inner), critic_features, self.query_space.to_unit(query))
+        return self.critic.gains(near, features)
+
+    def _read_by_critic(self, state: NetworkState) -> tuple[Memory, State]:
+        """The memory that the critic reads, and its state."""
+        own = self.critic_memory
+        return (self.memory, state.inference) if own is None else (own, state.critic)
 
     def policy(self, output: NetworkOutput, features: Tensor) -> Policy:
         """What the learned actor proposes at every prefix."""
         assert self.actor is not None, "only the actor rule td3 has a network"
-        proposal: Policy = self.actor(output.memory_features, output.posterior, features)
+        proposal: Policy = self.actor(output.actor_features or output.memory_features, output.posterior, features)
         return proposal
 
 

@@ -1,17 +1,18 @@
 """The learned actor: a network that proposes the next query, trained on the critic's value of it (TD3)."""
 
-from typing import NamedTuple, final
+from typing import ClassVar, NamedTuple, final
 
 import torch
 from jaxtyping import Float
 from pydantic import Field
 from torch import Tensor, nn
 
+from cicpe import trees
 from cicpe.beliefs.network.critic import Critic
 from cicpe.beliefs.network.layers import LOG_STD, mlp
 from cicpe.beliefs.network.memories.base import Memory, MemoryFeatures
 from cicpe.beliefs.network.posteriors.gaussian import Posterior
-from cicpe.config import Config
+from cicpe.config import GrownConfig
 from cicpe.spaces import Space, Sphere
 
 REACH = 3.0
@@ -19,8 +20,10 @@ REACH = 3.0
 
 
 @final
-class ActorConfig(Config):
+class ActorConfig(GrownConfig):
     """A network that proposes queries."""
+
+    LATER: ClassVar[frozenset[str]] = frozenset({"own_memory"})
 
     hidden: int = Field(default=64, ge=1)
     """Hidden units in each of its two layers."""
@@ -31,6 +34,10 @@ class ActorConfig(Config):
     exploration: float = Field(default=0.2, ge=0)
     """Standard deviation of exploration noise at query spread 1, as a share of the tanh's reach (unit coordinates,
     or where relative three of the posterior's standard deviations); a Gaussian actor has its own."""
+
+    own_memory: bool = False
+    """Encode the history by a memory of its own, which the actor's loss trains, and look at no posterior (the paper's).
+    Else the actor reads what inference has made of the history."""
 
     def build(self, memory: Memory, query_space: Space, answer_space: Space) -> "ActorHead":
         """The network that this describes."""
@@ -52,7 +59,7 @@ class ActorHead(nn.Module):
     """pi(h, epsilon): an MLP on the memory's features, the posterior's moments and the goal features.
 
     Where the memory treats coordinates alike and a query has one entry for each of them, so does the actor.
-    Its inputs are detached: an actor's loss trains the actor alone.
+    Its inputs are detached: an actor's loss trains the actor alone, and its own memory where it has one.
     """
 
     def __init__(self, config: ActorConfig, memory: Memory, query_space: Space, answer_space: Space) -> None:
@@ -65,7 +72,8 @@ class ActorHead(nn.Module):
             assert memory.axis_width is not None
             sizes = [memory.axis_width + 2 + Critic.GOAL_FEATURES, outputs]
         else:
-            sizes = [memory.width + 2 * answer_space.dim + Critic.GOAL_FEATURES, outputs * query_space.dim]
+            seen = memory.width + (0 if config.own_memory else 2 * answer_space.dim)
+            sizes = [seen + Critic.GOAL_FEATURES, outputs * query_space.dim]
         # A direction far from zero: near it, the projection on a sphere turns with every small step.
         gain = 1.0 if isinstance(query_space, Sphere) and not self.relative else 0.1
         self.layers = mlp([sizes[0], config.hidden, config.hidden, sizes[1]], last_gain=gain)
@@ -73,13 +81,16 @@ class ActorHead(nn.Module):
     def forward(self, memory_features: MemoryFeatures, posterior: Posterior, features_BPG: Tensor) -> Policy:
         """The proposal at every prefix that was read."""
         mean_BPX, log_std_BPX = moments(posterior, self.answer_space)
+        if not self.config.own_memory:
+            memory_features = trees.map_leaves(torch.detach, memory_features)
         if self.per_axis:
             assert memory_features.axes is not None
             goal_BPXG = features_BPG[:, :, None].expand(-1, -1, mean_BPX.shape[-1], -1)
             own_BPX2 = torch.stack([mean_BPX, log_std_BPX / 3], dim=-1)
-            out = self.layers(torch.cat([memory_features.axes.detach(), own_BPX2, goal_BPXG], dim=-1)).unbind(dim=-1)
+            out = self.layers(torch.cat([memory_features.axes, own_BPX2, goal_BPXG], dim=-1)).unbind(dim=-1)
         else:
-            inputs = [memory_features.summary.detach(), mean_BPX, log_std_BPX / 3, features_BPG]
+            posterior_parts = [] if self.config.own_memory else [mean_BPX, log_std_BPX / 3]
+            inputs = [memory_features.summary, *posterior_parts, features_BPG]
             out = self.layers(torch.cat(inputs, dim=-1)).split(self.query_space.dim, dim=-1)
         center_BPQ, reach_BPQ = torch.zeros_like(out[0]), torch.ones_like(out[0])
         if self.relative:

@@ -15,11 +15,13 @@ from cicpe.errors import InvalidInput
 from cicpe.spaces import Space
 from cicpe.statistics import first_of_best
 
-ActorName = Literal["ts", "ttps", "ucb", "fts", "td3", "search", "uniform"]
+ActorName = Literal["ts", "ttps", "ucb", "fts", "td3", "search", "acquisition", "uniform"]
 REFINEMENTS = 8
 """Points around the best probe that the optimist compares."""
 CANDIDATES = 32
 """Queries that a search compares."""
+REACHES = (0.1, 0.02)
+"""How far around the best candidate an acquisition looks for a better one, round by round, in unit coordinates."""
 CENTRAL = 1e-3
 """Probes whose distances from the centre differ by less, in unit coordinates, are as central."""
 
@@ -70,9 +72,11 @@ class Thompson(Actor):
 @final
 @dataclass(frozen=True)
 class TopTwo(Actor):
-    """Top-two posterior sampling: half of the time, a challenger that lies farther from the mean.
+    """Top-two posterior sampling: half of the time, a challenger of a draw that lies too close to the mean.
 
-    The distance is the answer space's own: Euclidean in a box, one minus the cosine on the sphere.
+    The challenger is taken where it lies farther from the mean. The paper does not say what too close is; here, closer
+    than another draw, which needs no scale. The distance is the answer space's own: Euclidean in a box, one minus the
+    cosine on the sphere.
     """
 
     query_space: Space
@@ -80,12 +84,11 @@ class TopTwo(Actor):
     def propose(
         self, output: NetworkOutput, rng: Generator, query_spread: Tensor | float
     ) -> Float[Tensor, "batch query"]:
-        first = output.posterior.sample(rng, query_spread)[:, 0]
-        challenger = output.posterior.sample(rng, query_spread)[:, 0]
+        first, challenger, typical = (output.posterior.sample(rng, query_spread)[:, 0] for _ in range(3))
         mean = output.posterior.recommendation[:, 0]
-        farther = self.query_space.distance(challenger, mean) > self.query_space.distance(first, mean)
-        challenged = torch.rand(len(first), generator=rng) < 0.5
-        return self.query_space.project(torch.where((challenged & farther)[:, None], challenger, first))
+        near, far, usual = (self.query_space.distance(draw, mean) for draw in (first, challenger, typical))
+        challenged = (torch.rand(len(first), generator=rng) < 0.5) & (near < usual)
+        return self.query_space.project(torch.where((challenged & (far > near))[:, None], challenger, first))
 
 
 @final
@@ -153,11 +156,8 @@ def _refined(actor: Optimist, output: NetworkOutput, unit: Tensor, rng: Generato
 
     The probe comes last: where all are as good, queries of different episodes differ, as they did in training.
     """
-    around = 1.0 / len(actor.memory.probes_KQ) ** (1 / unit.shape[-1])
-    jitter = around * torch.randn((len(unit), REFINEMENTS, unit.shape[-1]), generator=rng)
-    jitter[:, -1] = 0
-    space = actor.query_space
-    candidates = space.project(space.from_unit(unit[:, None] + jitter))
+    reach, space = 1.0 / len(actor.memory.probes_KQ) ** (1 / unit.shape[-1]), actor.query_space
+    candidates = _around(space, unit, reach, rng)
     mean, std = actor.memory.predict(output.state.inference, space.to_unit(candidates))
     return candidates[torch.arange(len(unit)), first_of_best(mean + weight * std)]
 
@@ -186,16 +186,34 @@ class Search(Actor):
 
     Candidates are plausible answers where X = A, places where the memory's function may be high, and
     uniform points. Above 0, ``query_spread`` is the temperature of a draw by value, in units of the values'
-    own spread.
+    own spread. With a critic that tells queries apart by what they gain, and with rounds that look for better ones
+    around the best, it is a learned acquisition function.
     """
 
     network: Network
     aim: Aim
+    reaches: tuple[float, ...] = ()
+    """How far around the best candidate each round looks, in unit coordinates."""
 
     def propose(
         self, output: NetworkOutput, rng: Generator, query_spread: Tensor | float
     ) -> Float[Tensor, "batch query"]:
         candidates = self._candidates(output, rng)
+        value = self._values(output, candidates)
+        # The highest of value plus Gumbel noise is a draw from the softmax of the value.
+        gumbel = -torch.empty_like(value).exponential_(generator=rng).log()
+        spread = query_spread if isinstance(query_spread, float) else query_spread.view(-1, 1)
+        temperature = spread * value.std(dim=1, keepdim=True)
+        best = candidates[torch.arange(len(value)), first_of_best(value + temperature * gumbel)]
+        for reach in self.reaches:
+            around = _around(self.network.query_space, self.network.query_space.to_unit(best), reach, rng)
+            best = around[torch.arange(len(best)), first_of_best(self._values(output, around))]
+        return best
+
+    def _values(
+        self, output: NetworkOutput, candidates: Float[Tensor, "batch candidate query"]
+    ) -> Float[Tensor, "batch candidate"]:
+        """The value of each candidate, by the smaller of the twins."""
         n, many = candidates.shape[:2]
         # Each candidate is a prefix of its own: the same history, seen from another query.
         repeated = torch.zeros((n, many), dtype=torch.long)
@@ -204,12 +222,7 @@ class Search(Actor):
         )
         features = _features(self.network, output, self.aim).expand(-1, many, -1)
         cost = torch.full((n,), self.aim.cost)
-        value = self.network.continue_values(seen.state, seen, features, candidates, cost).amin(dim=-1)
-        # The highest of value plus Gumbel noise is a draw from the softmax of the value.
-        gumbel = -torch.empty_like(value).exponential_(generator=rng).log()
-        spread = query_spread if isinstance(query_spread, float) else query_spread.view(-1, 1)
-        temperature = spread * value.std(dim=1, keepdim=True)
-        return candidates[torch.arange(n), first_of_best(value + temperature * gumbel)]
+        return self.network.continue_values(seen.state, seen, features, candidates, cost).amin(dim=-1)
 
     def _candidates(self, output: NetworkOutput, rng: Generator) -> Float[Tensor, "batch candidate query"]:
         space = self.network.query_space
@@ -227,12 +240,21 @@ class Search(Actor):
         return torch.cat([*parts, space.sample(n * left, rng).view(n, left, -1)], dim=1)
 
 
+def _around(
+    space: Space, unit: Float[Tensor, "batch query"], reach: float, rng: Generator
+) -> Float[Tensor, "batch candidate query"]:
+    """A few queries around a place in unit coordinates, which comes last itself."""
+    jitter = reach * torch.randn((len(unit), REFINEMENTS, unit.shape[-1]), generator=rng)
+    jitter[:, -1] = 0
+    return space.project(space.from_unit(unit[:, None] + jitter))
+
+
 def _features(network: Network, output: NetworkOutput, aim: Aim) -> Tensor:
     epsilon = torch.full((len(output.state.prefix_BP),), aim.epsilon)
     return network.goal_features(output.state, output, epsilon)
 
 
-ANYWHERE = "uniform, ucb, fts, td3 or search"
+ANYWHERE = "uniform, ucb, fts, td3, search or acquisition"
 
 
 def make_actor(
@@ -244,7 +266,7 @@ def make_actor(
         name: The rule.
         query_space: Where queries lie.
         answer_space: Where answers lie; ts and ttps need it to be the query space.
-        network: What rules that read a memory's function (ucb, fts) or values (td3, search) look at.
+        network: What rules that read a memory's function (ucb, fts) or values (td3, search, acquisition) look at.
         aim: The epsilon and the cost at which values are read.
 
     Returns:
@@ -261,11 +283,13 @@ def make_actor(
             if not isinstance(memory, FunctionMemory):
                 raise InvalidInput("actor", name, "ts, ttps or uniform: ucb and fts need the regression memory")
             return Optimist(query_space, memory) if name == "ucb" else FunctionThompson(query_space, memory)
-        case "td3" | "search":
+        case "td3" | "search" | "acquisition":
             if network is None or (name == "td3" and network.actor is None):
                 raise InvalidInput("actor", name, f"a rule without a network of its own: {name} needs a trained one")
             if name == "search":
                 return Search(network, aim or Aim())
+            if name == "acquisition":
+                return Search(network, aim or Aim(), REACHES)
             assert network.actor is not None
             if network.actor.config.gaussian and query_space != answer_space:
                 why = "a Gaussian actor imitates the posterior, so both spaces must be one"

@@ -103,6 +103,11 @@ class Memory(nn.Module, ABC):
     width_at: int
     """Number of features that ``features_at`` gives."""
 
+    @property
+    def width_near(self) -> int:
+        """Number of features that ``features_near`` gives."""
+        return self.width_at
+
     @abstractmethod
     def begin(self, context_BC: Float[Tensor, "batch context"]) -> State:
         """The state of the empty history."""
@@ -143,6 +148,21 @@ class Memory(nn.Module, ABC):
             ``width_at`` features per prefix.
         """
         return torch.cat([memory_features.summary, query_BPQ], dim=-1)
+
+    def features_near(
+        self, state: State, memory_features: MemoryFeatures, query_BPQ: Float[Tensor, "batch prefix query"]
+    ) -> Float[Tensor, "batch prefix features"]:
+        """What a candidate query's own neighbourhood looks like. Default: all that ``features_at`` gives.
+
+        Args:
+            state: The state of the histories.
+            memory_features: What ``features`` says of them.
+            query_BPQ: A candidate per prefix, in unit coordinates.
+
+        Returns:
+            ``width_near`` features per prefix.
+        """
+        return self.features_at(state, memory_features, query_BPQ)
 
     def sample_largest(self, state: State, n: int, rng: Generator) -> Float[Tensor, "batch draw"] | None:
         """Draws of the target, for memories whose own posterior is of a function whose largest value that is.

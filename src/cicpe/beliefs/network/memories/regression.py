@@ -264,6 +264,19 @@ class RegressionMemory(FunctionMemory):
         mean, std = self._mixed(state, mean_BPJ1, variance_BPJ1)
         return torch.cat([memory_features.summary, query_BPQ, mean.float(), std.log().float() / 4], dim=-1)
 
+    @property
+    def width_near(self) -> int:
+        return 5
+
+    def features_near(self, state: RegressionState, memory_features: MemoryFeatures, query_BPQ: Tensor) -> Tensor:
+        """Mean and spread at the query, and how both compare with the best mean so far: all that a bound looks at."""
+        mean, quarter_log_std = self.features_at(state, memory_features, query_BPQ)[..., -2:].unbind(dim=-1)
+        assert memory_features.function_mean is not None
+        best = memory_features.function_mean.amax(dim=-1)
+        std = (4 * quarter_log_std).exp()
+        near = [mean, quarter_log_std, best, mean - best, ((mean - best) / std).clamp(-5.0, 5.0)]
+        return torch.stack(near, dim=-1)
+
 
 def _check_sizes(config: RegressionConfig, dims: Dims) -> None:
     if dims.observation != 1:
