@@ -97,7 +97,7 @@ TRIALS: dict[str, list[str]] = {
     "ray": [SWEEP, "cicpe sweep sweep.toml --backend ray"],
     "docs": ["mkdocs --version"],
     "frames": [FRAME],
-    "races": ["import git_bayesect"],
+    "races": ["import git_bayesect, questplus"],
 }
 """Per extra: commands, Python programs, and `serve`, which is started and asked for its page."""
 MAY_SAY_NO = ("cicpe demo", "cicpe train", "cicpe sweep")
