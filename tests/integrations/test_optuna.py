@@ -22,6 +22,7 @@ import cicpe
 from cicpe import zoo
 from cicpe.agents.base import Agent, Proposal
 from cicpe.errors import InvalidInput
+from cicpe.experiments import template_names
 from cicpe.integrations.optuna import CONFIDENCE, RESULT, CicpeSampler, Observations
 from cicpe.model.model import Model
 from cicpe.sessions.session import Session
@@ -492,7 +493,11 @@ def test_reseeding_reaches_the_agent() -> None:
     assert len(set(suggested)) == 3
 
 
-@pytest.mark.parametrize("name", [name for name in zoo.names() if not name.startswith("best-arm")])
+PLAIN = sorted(set(zoo.names()) - set(template_names()))
+"""Models whose parameters are numbers without a unit; studies in units are tested with the experiments."""
+
+
+@pytest.mark.parametrize("name", [name for name in PLAIN if not name.startswith("best-arm")])
 def test_a_sampler_with_any_model_can_be_pickled_after_use(name: str) -> None:
     model: Model = load(name)
     dim = model.belief.query_space.dim

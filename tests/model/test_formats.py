@@ -14,7 +14,8 @@ OLD = Path(__file__).parent / "format-1"
 def test_a_folder_of_the_first_format_is_the_same_model(name: str, tmp_path: Path) -> None:
     old, new = Model.load(OLD / name), cicpe.load(name)
     assert old.description.format == "cicpe-model-1"
-    assert old.calibration == new.calibration
+    if name != "best-arm-5d":  # which was calibrated anew since
+        assert old.calibration == new.calibration
     assert old.description.training == new.description.training
     assert old.sha256 == new.sha256
     # Saved again, it has the present format.

@@ -105,7 +105,7 @@ def test_redundant_queries_can_be_asked_for(server: TestClient) -> None:
 
 
 def test_a_campaign_whose_wish_is_refused_is_not_made(server: TestClient, store: Store) -> None:
-    wish = {"name": "unchecked", "model": "ackley-3d", "epsilon": 0.2, "delta": 0.1, "verify": 2}
+    wish = {"name": "unchecked", "model": "ackley-4d", "epsilon": 0.2, "delta": 0.1, "verify": 2}
     assert server.post("/api/campaigns", json=wish).status_code == 422, "this model has no alarm"
     assert [record.name for record in store.campaigns()] == ["titan"]
 

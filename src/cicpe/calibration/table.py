@@ -129,9 +129,10 @@ class Calibration(Config):
         """
         if not self.platt:
             return None
+        nothing: ThresholdTable = (((),) * len(self.epsilons),) * len(self.platt)
         rows = [
             [(*platt, _lowest(cells)) for platt, cells in zip(platts, by_epsilon, strict=True)]
-            for platts, by_epsilon in zip(self.platt, self.rules["confidence"], strict=True)
+            for platts, by_epsilon in zip(self.platt, self.rules.get("confidence", nothing), strict=True)
         ]
         table = torch.tensor(rows, dtype=torch.float64)  # point x epsilon x 3
         epsilons = torch.tensor(self.epsilons, dtype=torch.float64).log()
