@@ -19,7 +19,7 @@ class GrownConfig(Config):
     """A configuration of saved models that has got fields since the first of them was saved.
 
     These are written only where they are not what they are by default: a model of an older version is then written as
-    it was read, and its hash stays.
+    it was read, and its hash stays. (It is read whether they are written or not: ``Description.has_identity``.)
     """
 
     LATER: ClassVar[frozenset[str]] = frozenset()

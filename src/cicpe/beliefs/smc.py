@@ -262,6 +262,7 @@ def draw_move(model: SMCTarget, n: int, global_share: float, rng: Generator) -> 
     is_along = kind < 0.65
     is_jump = is_along & (torch.rand(n, generator=rng) < 0.15)
     fresh = kind > 1 - global_share
+    local = ~fresh
     return MoveDraws(
         one=start,
         two=end,
@@ -271,7 +272,7 @@ def draw_move(model: SMCTarget, n: int, global_share: float, rng: Generator) -> 
         noise_PN=noise_NP.T,
         moved_PN=moved_PN.contiguous(),
         fresh=fresh,
-        local=(local := ~fresh),
+        local=local,
         n_local=local.sum().double(),
         prior_PF=model.prior(n, rng)[fresh].T,
         log_uniform=torch.rand(n, generator=rng).double().log(),

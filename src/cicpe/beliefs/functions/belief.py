@@ -15,7 +15,7 @@ them, and the confidence is that share. The next query is the one whose observat
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Literal, NamedTuple, final
+from typing import ClassVar, Literal, NamedTuple, final
 
 import torch
 from jaxtyping import Float, Int
@@ -26,7 +26,7 @@ from cicpe import trees
 from cicpe.beliefs.base import Assessment, Belief
 from cicpe.beliefs.lookahead import score_queries
 from cicpe.beliefs.predictors import Prediction
-from cicpe.config import Config
+from cicpe.config import GrownConfig
 from cicpe.errors import InvalidInput
 from cicpe.gp.exact import GPPosterior, no_observations
 from cicpe.gp.matheron import lattice_corners, prior_draws, whitened_error
@@ -47,8 +47,10 @@ LATTICE_SIDES = {1: 128, 2: 32, 3: 12}
 
 
 @final
-class FunctionConfig(Config):
+class FunctionConfig(GrownConfig):
     """What is asked of the functions, and how many are drawn."""
+
+    LATER: ClassVar[frozenset[str]] = frozenset({"level"})
 
     answer: Literal["place", "height", "crossing"] = "place"
     """The target: where the function is largest, how large it is there, or where it crosses ``level``."""
