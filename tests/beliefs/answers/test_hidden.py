@@ -29,6 +29,8 @@ class Line(Problem):
             return {"zero": 2 * zero - 1, "more": (1 + slope, noise), "constant": torch.ones(n)}
         if self.shape == "sum":  # the answer is the sum of two numbers: neither can vary on its own
             return torch.stack([zero - 0.5, slope - 0.5, noise], dim=1)
+        if self.shape == "twice":  # the slope, and its logarithm beside it
+            return torch.stack([2 * zero - 1, 1 + slope, noise, (1 + slope).log()], dim=1)
         return torch.stack([2 * zero - 1, 1 + slope, noise], dim=1)
 
     def _numbers(self, task: Any) -> Tensor:
@@ -42,10 +44,12 @@ class Line(Problem):
 
     def target(self, task: Any) -> Tensor:
         numbers = self._numbers(task)
+        if self.shape == "rounded":
+            return (4 * numbers[:, 0]).round() / 4
         return numbers[:, 0] + numbers[:, 1] if self.shape == "sum" else numbers[:, 0]
 
     def context(self, task: Any) -> Tensor:
-        return self._numbers(task)[:, 2:]
+        return self._numbers(task)[:, 2:3]
 
 
 @pytest.mark.parametrize("shape", ["tensor", "dict"])
@@ -62,8 +66,23 @@ def test_target_context_and_constants_are_left_out(shape: str) -> None:
     assert bool((read[slope.argsort(), 0].diff() >= 0).all())
 
 
-def test_an_answer_that_several_numbers_give_is_refused() -> None:
-    assert Nuisance.find(Line("sum"), 2000, torch.Generator().manual_seed(0)) is None
+def test_where_several_numbers_give_the_answer_all_of_them_are_kept() -> None:
+    nuisance = Nuisance.find(Line("sum"), 2000, torch.Generator().manual_seed(0))
+    assert nuisance is not None
+    assert nuisance.gives_answer
+    assert (nuisance.size, nuisance.coordinates(answer_dim=1)) == (2, 2)
+
+
+def test_a_number_that_the_answer_rounds_is_not_the_answer() -> None:
+    nuisance = Nuisance.find(Line("rounded"), 2000, torch.Generator().manual_seed(0))
+    assert nuisance is not None
+    assert nuisance.gives_answer
+
+
+def test_a_number_that_another_one_gives_is_left_out() -> None:
+    nuisance = Nuisance.find(Line("twice"), 2000, torch.Generator().manual_seed(0))
+    assert nuisance is not None
+    assert (nuisance.size, nuisance.gives_answer) == (1, False)
 
 
 class Objects(PerTaskProblem):

@@ -262,7 +262,7 @@ class AnswerBelief(Belief):
     def _kernel(self, chosen: Tensor, answer_BMX: Tensor, std_BX: Tensor) -> Float[Tensor, "B M M"]:
         """How close the answers of draws are; on a grid a learned success is looked up."""
         if self.model.success.learned and isinstance(self.search, GridSearch):
-            candidate = chosen // (len(self.search.places_GV) // len(self.search.candidates_NX))
+            candidate = self.search.candidate_of(chosen)
             table = self._success_of_grid(self.aim).float().clamp_min(1e-3)
             return table[candidate[:, :, None], candidate[:, None]]
         if self.model.success.learned:

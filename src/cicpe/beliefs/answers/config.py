@@ -2,7 +2,7 @@
 
 import math
 import time
-from typing import Literal, final
+from typing import ClassVar, Literal, final
 
 import torch
 from pydantic import Field
@@ -16,6 +16,7 @@ from cicpe.beliefs.answers.model import AnswerModel
 from cicpe.beliefs.answers.prior import PriorSizes
 from cicpe.beliefs.base import CalibrationPlan, ComputedBeliefConfig, FitRequest, FittedBelief, TaskShape
 from cicpe.beliefs.budget import Budget
+from cicpe.config import GrownConfig
 from cicpe.problems.base import Problem, TaskBatch
 
 LONGER_SHARE = 0.3
@@ -25,10 +26,15 @@ LOOK_SHARE = 0.06
 FINEST, COARSEST = 512, 128
 """Candidates on a line: five per epsilon, within these bounds."""
 
+MOST_SCATTERED = 3
+"""Hidden numbers that give the answer of which even points can be kept."""
+
 
 @final
-class AnswerBeliefConfig(ComputedBeliefConfig):
+class AnswerBeliefConfig(ComputedBeliefConfig, GrownConfig):
     """A likelihood of answers and what else is hidden, learned from simulations; inference is a search over answers."""
+
+    LATER: ClassVar[frozenset[str]] = frozenset({"gives_answer", "answer_values"})
 
     kind: Literal["answers"] = "answers"
     actor: Literal["answers"] = "answers"
@@ -51,6 +57,10 @@ class AnswerBeliefConfig(ComputedBeliefConfig):
     """How observations are distributed; found by the fit."""
     nuisance: int | None = None
     """Hidden numbers beside the answer; found by the fit, None where they cannot be read."""
+    gives_answer: bool = False
+    """Whether the answer is a function of those numbers; found by the fit."""
+    answer_values: int = 0
+    """How many values that function has, where they are a finite set; found by the fit."""
     codes: int = 0
     """Points that stand for a nuisance which cannot be read; found by the fit."""
     draws: int = 0
@@ -101,6 +111,8 @@ class AnswerBeliefConfig(ComputedBeliefConfig):
             update={
                 "heads": model.heads.heads,
                 "nuisance": None if family.nuisance is None else prior.sizes.nuisance,
+                "gives_answer": prior.sizes.gives_answer,
+                "answer_values": prior.sizes.values,
                 "codes": 0 if model.codes is None else len(model.codes.points_KD),
                 "draws": prior.sizes.draws,
                 "learned_success": model.success.learned,
@@ -119,6 +131,9 @@ class AnswerBeliefConfig(ComputedBeliefConfig):
 
     def _suits_a_grid(self, model: AnswerModel, same_context: bool) -> bool:
         """Whether all candidates can be kept: an unread nuisance needs it, a line allows it."""
+        sizes = model.prior.sizes
+        if sizes.gives_answer and sizes.nuisance > MOST_SCATTERED:
+            return False
         if model.codes is not None or model.prior.values() is not None:
             return True
         return model.answer_space.dim == 1 and same_context
@@ -134,7 +149,9 @@ class AnswerBeliefConfig(ComputedBeliefConfig):
         return AnswerBelief(model, search, horizon, self.aim, self.queries, context)
 
     def build(self, shape: TaskShape, horizon: int) -> tuple[AnswerBelief, AnswerModel]:
-        sizes = PriorSizes(self.draws, shape.answer_space.dim, self.nuisance or 0)
+        sizes = PriorSizes(
+            self.draws, shape.answer_space.dim, self.nuisance or 0, self.gives_answer, self.answer_values
+        )
         model = AnswerModel.empty(
             (shape.query_space, shape.answer_space),
             Heads(self.heads),
@@ -148,6 +165,7 @@ class AnswerBeliefConfig(ComputedBeliefConfig):
 
     def describe(self) -> str:
         hidden = f"{self.codes} codes" if self.codes else f"{self.nuisance or 0} hidden numbers"
+        hidden += " that give it" if self.gives_answer else ""
         where = "a grid" if self.on_grid else f"{self.points} points"
         return f"a learned likelihood of the answer with {hidden}, on {where}"
 

@@ -1,12 +1,14 @@
 """Inference on a grid: for answers that are a line or a finite set.
 
 Every candidate keeps, for every point of the nuisance, the log-likelihood of the history, so the nuisance is
-marginalised by a sum. Where many episodes have the same context, the head parameters of a table of queries are
-computed once for all.
+marginalised by a sum. Where the hidden numbers give the answer, even points of their prior are kept instead, each with
+its answer. Where many episodes have the same context, the head parameters of a table of queries are computed once for
+all.
 
 Shapes: B episodes, N candidates, K points of the nuisance, M draws, A queries of the table, V place, X answer.
 """
 
+import math
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple, final
@@ -18,10 +20,12 @@ from torch import Tensor
 from cicpe.beliefs.answers.heads import Heads
 from cicpe.beliefs.answers.model import AnswerModel
 from cicpe.beliefs.base import without_caches
-from cicpe.statistics import systematic
+from cicpe.statistics import sobol_points, systematic
 
 POINTS = (1, 64, 256)
 """Points of a nuisance by how many numbers it has; the last for more."""
+SCATTERED = (1, 2048, 8192, 32768)
+"""Even points of hidden numbers that give the answer, by how many numbers there are; the last for more."""
 MOST_TABLE = 40_000_000
 """Numbers that a table may have."""
 
@@ -99,15 +103,41 @@ class GridSearch:
         place = torch.cat([x[:, None].expand(-1, k, -1), points.expand(n, -1, -1)], dim=-1)
         return points, torch.log_softmax(prior.dependence(place) + shares.double().clamp_min(1e-9).log(), dim=1)
 
+    @property
+    def is_scattered(self) -> bool:
+        """Whether points of hidden numbers are kept, in the place of pairs of a candidate and a point."""
+        return self.model.prior.sizes.gives_answer
+
+    @cached_property
+    def _scattered(self) -> tuple[Float[Tensor, "G V"], Int[Tensor, " G"]]:
+        """Even points of the prior in the order of their answers, and the nearest candidate of each."""
+        prior, x = self.model.prior, self.candidates_NX
+        n = SCATTERED[min(prior.sizes.nuisance, len(SCATTERED) - 1)]
+        latent = torch.special.ndtri(sobol_points(n, prior.sizes.nuisance, 0).clamp(1e-6, 1 - 1e-6))
+        places = prior.places(latent.float())
+        apart = torch.cdist(places[:, : x.shape[1]], x, compute_mode="donot_use_mm_for_euclid_dist")
+        nearest, order = apart.argmin(dim=1).sort(stable=True)
+        return places[order], nearest
+
+    def candidate_of(self, place: Int[Tensor, "*batch"]) -> Int[Tensor, "*batch"]:
+        """The candidate of places, by their place in ``places_GV``."""
+        if self.is_scattered:
+            return self._scattered[1][place]
+        return place // (len(self.places_GV) // len(self.candidates_NX))
+
     @cached_property
     def places_GV(self) -> Float[Tensor, "G V"]:
-        """All pairs of a candidate and a point, the candidate changing slowest."""
+        """All pairs of a candidate and a point, the candidate changing slowest; or all scattered points."""
+        if self.is_scattered:
+            return self._scattered[0]
         x, points = self.candidates_NX, self.nuisance[0]
         return torch.cat([x.repeat_interleave(len(points), dim=0), points.repeat(len(x), 1)], dim=1)
 
     @cached_property
     def log_prior_NK(self) -> Float[Tensor, "N K"]:
-        """Log prior mass of every pair."""
+        """Log prior mass of every pair; scattered points (a point of nuisance each) have all the same."""
+        if self.is_scattered:
+            return torch.full((len(self.places_GV), 1), -math.log(len(self.places_GV)), dtype=torch.float64)
         return self._candidates[1].double().clamp_min(1e-12).log()[:, None] + self.nuisance[1]
 
     def begin(self, context: Float[Tensor, "B C"]) -> AnswerGridState:
@@ -134,7 +164,11 @@ class GridSearch:
     def posterior(self, state: AnswerGridState) -> WeightedAnswers:
         """Candidates and their weights."""
         joint = torch.softmax(state.log_BNK.flatten(1), dim=1).view(state.log_BNK.shape)
-        return WeightedAnswers(self.candidates_NX.expand(len(joint), -1, -1), joint.sum(dim=-1))
+        weight_BN = joint.sum(dim=-1)
+        if self.is_scattered:
+            none = torch.zeros(len(joint), len(self.candidates_NX), dtype=joint.dtype)
+            weight_BN = none.index_add_(1, self._scattered[1], weight_BN)
+        return WeightedAnswers(self.candidates_NX.expand(len(joint), -1, -1), weight_BN)
 
     def draws(self, state: AnswerGridState, n: int, offset: float) -> Int[Tensor, "B n"]:
         """Draws of pairs, by their place in ``places_GV``; they come in the candidates' order, so are stratified."""

@@ -1,9 +1,11 @@
 """The hidden numbers of a task that its answer and its context do not already say: the nuisance.
 
-Whatever ``sample`` returns is flattened to numbers. Constant ones, known ones and those that a coordinate of the
-target gives are left out; every other is put on an even scale by its own quantiles. Where tasks can be read like
-this, a network is fitted with the nuisance as an input, and inference ranges over it. Where they cannot, the network
-has to discover codes for it.
+Whatever ``sample`` returns is flattened to numbers. Constant ones, known ones and those that another number or a
+coordinate of the target gives are left out; every other is put on an even scale by its own quantiles. Where tasks can
+be read like this, a network is fitted with the nuisance as an input, and inference ranges over it. Where no single
+number gives a coordinate of the target, the target is a function of several: all numbers are kept then, inference
+ranges over them, and the function is learned (``answer_map.py``). Where tasks cannot be read, the network has to
+discover codes.
 
 Shapes: n tasks, D numbers of the nuisance, S knots.
 """
@@ -27,8 +29,6 @@ PILOT = 4000
 KNOTS = 257
 EDGE = 3**0.5
 """Numbers on an even scale lie in [-EDGE, EDGE], where they have variance one."""
-DEPENDENT = 0.9
-"""Share of a target coordinate's variance above which a quadratic function of the other numbers explains it."""
 
 
 def flat_numbers(task: Task) -> Float[Tensor, "n number"] | None:
@@ -79,8 +79,8 @@ def _numbers_of(value: Any) -> list[float] | None:
 class Nuisance:
     """Reads the nuisance of tasks as numbers on an even scale."""
 
-    def __init__(self, kept: list[int], knots_DS: Float[Tensor, "D S"]) -> None:
-        self.kept, self.knots_DS = kept, knots_DS
+    def __init__(self, kept: list[int], knots_DS: Float[Tensor, "D S"], gives_answer: bool = False) -> None:
+        self.kept, self.knots_DS, self.gives_answer = kept, knots_DS, gives_answer
 
     @property
     def size(self) -> int:
@@ -97,23 +97,37 @@ class Nuisance:
             rng: Draws them.
 
         Returns:
-            None where tasks are no numbers, or too many, or where the answer is a function of several of them: a
-            candidate answer could then not vary on its own.
+            None where tasks are no numbers, or too many; with ``gives_answer`` where the answer is a function of them.
         """
         tasks = TaskBatch.draw(problem, n, rng)
         numbers = flat_numbers(tasks.task)
         if numbers is None:
             return None
-        told = torch.cat([tasks.target, tasks.context], dim=1).double()
-        kept = [i for i, column in enumerate(numbers.T) if float(column.std()) > 0 and not _is_told(column, told)]
+        target, context = tasks.target.double(), tasks.context.double()
+        kept: list[int] = []
+        for i, column in enumerate(numbers.T):
+            told = torch.cat([context, numbers[:, kept]], dim=1)
+            if float(column.std()) > 0 and not _is_told(column, told):
+                kept.append(i)
+        gives_answer = not all(_is_one_of(goal, numbers[:, kept]) for goal in target.T if float(goal.std()) > 0)
+        if not gives_answer:
+            kept = [i for i in kept if not _is_told(numbers[:, i], target)]
         if len(kept) > MOST_NUMBERS:
             return None
         levels = torch.linspace(0, 1, KNOTS, dtype=torch.float64)
         knots = torch.quantile(numbers[:, kept], levels, dim=0).T.contiguous() if kept else torch.zeros(0, KNOTS)
-        nuisance = cls(kept, knots)
-        if kept and _explained(nuisance.read(tasks.task).double(), tasks.target.double()) > DEPENDENT:
-            return None
-        return nuisance
+        return cls(kept, knots, gives_answer)
+
+    def coordinates(self, answer_dim: int) -> int:
+        """How many coordinates inference ranges over.
+
+        Args:
+            answer_dim: Coordinates of the answer.
+
+        Returns:
+            Those of the answer and of the nuisance; of the nuisance alone, where it gives the answer.
+        """
+        return self.size + (0 if self.gives_answer else answer_dim)
 
     def read(self, task: Task) -> Float[Tensor, "n D"]:
         """The nuisance of tasks, each number between -EDGE and EDGE; of equal ones the middle rank."""
@@ -130,17 +144,6 @@ class Nuisance:
         return torch.stack(columns, dim=1).float() if columns else torch.zeros(len(numbers), 0)
 
 
-def _explained(numbers: Tensor, target: Tensor) -> float:
-    """The largest share of a target coordinate's variance that a quadratic function of the numbers explains."""
-    size = numbers.shape[1]
-    rows, columns = torch.tril_indices(size, size)
-    features = torch.cat([torch.ones(len(numbers), 1), numbers, numbers[:, rows] * numbers[:, columns]], dim=1)
-    half = len(numbers) // 2
-    weights = torch.linalg.lstsq(features[:half], target[:half]).solution
-    error = (target[half:] - features[half:] @ weights).square().mean(dim=0)
-    return float((1 - error / target[half:].var(dim=0).clamp_min(1e-12)).max())
-
-
 def _is_told(column: Tensor, told: Tensor) -> bool:
     """Whether a number rises or falls with one that is known or asked for, in every pair of tasks."""
     for other in told.T:
@@ -153,7 +156,13 @@ def _is_told(column: Tensor, told: Tensor) -> bool:
     return False
 
 
+def _is_one_of(column: Tensor, others: Tensor) -> bool:
+    """Whether one of the others says as much as a number: each rises or falls with the other."""
+    pairs = ((column, other) for other in others.T)
+    return any(_is_told(one, two[:, None]) and _is_told(two, one[:, None]) for one, two in pairs)
+
+
 def has_numbers(problem: Problem, seed: int = 0) -> bool:
     """Whether all that is hidden of a task is few enough numbers to be inferred together."""
     nuisance = Nuisance.find(problem, 512, torch.Generator().manual_seed(seed))
-    return nuisance is not None and nuisance.size + problem.answer_space.dim <= MOST_TOGETHER
+    return nuisance is not None and nuisance.coordinates(problem.answer_space.dim) <= MOST_TOGETHER

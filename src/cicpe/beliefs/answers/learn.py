@@ -30,6 +30,10 @@ RACE = 0.2
 """Share of the time for the comparison of heads."""
 CODES = 32
 """Points that stand for a nuisance which cannot be read."""
+MAP_SECONDS = 10.0
+"""Most seconds for learning the answer as a function of the hidden numbers."""
+UNEXPLAINED = 0.15
+"""How wrong that function may be, by its own measure; else, where they will do, codes are learned."""
 WARM_UP = 50
 """Updates over which the learning rate rises."""
 
@@ -168,8 +172,13 @@ class Family:
                 "answers",
                 "another one: tasks hold more than numbers, or too many, and the answer has several coordinates",
             )
-        draws = int(max(1024, min(sizes.prior_draws, 0.5 * most)))
-        prior = Prior.learn(places_of(TaskBatch.draw(problem, draws, rng), nuisance), problem.answer_space, rng)
+        draws = TaskBatch.draw(problem, int(max(1024, min(sizes.prior_draws, 0.5 * most))), rng)
+        gives_answer = nuisance is not None and nuisance.gives_answer
+        allowed = math.inf if seconds is None else min(MAP_SECONDS, seconds)
+        prior = Prior.learn(places_of(draws, nuisance), problem.answer_space, rng, gives_answer, allowed)
+        if prior.unexplained > UNEXPLAINED and _is_searchable(problem, rng):
+            nuisance = None
+            prior = Prior.learn(places_of(draws, None), problem.answer_space, rng)
         success = Success.learn(problem, rng, math.inf if seconds is None else min(6.0, 0.5 * seconds))
         return cls(problem, nuisance, prior, success, sizes, seed, seconds is not None)
 

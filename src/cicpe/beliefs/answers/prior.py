@@ -2,7 +2,8 @@
 
 A *place* is an answer in unit coordinates followed by the nuisance on its even scale. Places are functions of
 *latent* coordinates that are standard normal under the prior: a Gaussian copula with the marginal quantiles of the
-simulated tasks. Directions on a sphere are normalised latent vectors.
+simulated tasks. Directions on a sphere are normalised latent vectors. Where the hidden numbers give the answer, the
+latent coordinates are theirs alone, and the answer is the learned function of them.
 
 Shapes: M draws, V coordinates of a place, X answer, D nuisance, S knots.
 """
@@ -14,6 +15,7 @@ import torch
 from jaxtyping import Float
 from torch import Generator, Tensor, nn
 
+from cicpe.beliefs.answers.answer_map import AnswerMap
 from cicpe.spaces import Space, Sphere
 
 KNOTS = 257
@@ -31,6 +33,15 @@ class PriorSizes(NamedTuple):
     draws: int
     answer: int
     nuisance: int
+    gives_answer: bool = False
+    """Whether the answer is a learned function of the nuisance."""
+    values: int = 0
+    """Answers that there are, where that function has a finite set of them."""
+
+    @property
+    def latent(self) -> int:
+        """How many latent coordinates there are."""
+        return self.nuisance + (0 if self.gives_answer else self.answer)
 
 
 @final
@@ -44,27 +55,62 @@ class Prior(nn.Module):
 
     def __init__(self, sizes: PriorSizes, answer_space: Space) -> None:
         super().__init__()
-        self.sizes, self.sphere = sizes, isinstance(answer_space, Sphere)
-        m, v = sizes.draws, sizes.answer + sizes.nuisance
+        self.sizes = sizes
+        self.sphere = isinstance(answer_space, Sphere) and not sizes.gives_answer
+        m, v, latent = sizes.draws, sizes.answer + sizes.nuisance, sizes.latent
         self.register_buffer("draws_MV", torch.zeros(m, v))
-        self.register_buffer("latent_MV", torch.zeros(m, v))
-        self.register_buffer("knots_VS", torch.zeros(v, KNOTS))
-        self.register_buffer("factor_VV", torch.eye(v))
+        self.register_buffer("latent_MV", torch.zeros(m, latent))
+        self.register_buffer("knots_VS", torch.zeros(latent, KNOTS))
+        self.register_buffer("factor_VV", torch.eye(latent))
+        self.answer_map = AnswerMap(sizes.nuisance, answer_space, sizes.values) if sizes.gives_answer else None
 
     @classmethod
-    def learn(cls, places_MV: Tensor, answer_space: Space, rng: Generator) -> "Prior":
-        """The prior of simulated places."""
+    def learn(
+        cls,
+        places_MV: Tensor,
+        answer_space: Space,
+        rng: Generator,
+        gives_answer: bool = False,
+        seconds: float = math.inf,
+    ) -> "Prior":
+        """The prior of simulated places.
+
+        Args:
+            places_MV: Their answers, followed by their nuisance.
+            answer_space: Where answers lie.
+            rng: Breaks ties, and draws what a function of the nuisance is fitted with.
+            gives_answer: Whether the answer is a function of the nuisance.
+            seconds: How long that function may be fitted.
+
+        Returns:
+            The prior.
+        """
         x = answer_space.dim
-        prior = cls(PriorSizes(len(places_MV), x, places_MV.shape[1] - x), answer_space)
-        scores = _normal_scores(places_MV, rng)
+        values = _finite_values(places_MV[:, :x]) if gives_answer else None
+        sizes = PriorSizes(
+            len(places_MV), x, places_MV.shape[1] - x, gives_answer, 0 if values is None else len(values[0])
+        )
+        prior = cls(sizes, answer_space)
+        if gives_answer:
+            of_values = None if values is None else values[0]
+            prior.answer_map = AnswerMap.learn(
+                places_MV[:, x:], places_MV[:, :x], of_values, answer_space, rng, seconds
+            )
+        columns_MV = places_MV[:, x:] if gives_answer else places_MV
+        prior._tabulate(places_MV, columns_MV, x, rng)
+        return prior
+
+    def _tabulate(self, places_MV: Tensor, columns_MV: Tensor, x: int, rng: Generator) -> None:
+        """Sets the tables of the copula of some columns."""
+        scores = _normal_scores(columns_MV, rng)
         levels = torch.special.ndtr(torch.linspace(-REACH, REACH, KNOTS, dtype=torch.float64))
-        ordered = places_MV.double().sort(dim=0).values
+        ordered = columns_MV.double().sort(dim=0).values
         knots = torch.stack([_quantiles(column, levels) for column in ordered.T])
-        if prior.sphere:
+        if self.sphere:
             radius = torch.linalg.vector_norm(torch.randn((len(scores), x), generator=rng), dim=1, keepdim=True)
             scores[:, :x] = places_MV[:, :x].double() * radius
         correlation = torch.corrcoef(scores.T).reshape(len(scores.T), -1)
-        if prior.sphere:
+        if self.sphere:
             correlation[:x] = correlation[:, :x] = 0
             correlation[:x, :x] = torch.eye(x)
         correlation = torch.where(correlation.abs() < 5 / math.sqrt(len(scores)), 0.0, correlation)
@@ -72,11 +118,19 @@ class Prior(nn.Module):
         factor = _cholesky(correlation)
         latent = torch.linalg.solve_triangular(factor, scores.T, upper=False).T
         tables = {"draws_MV": places_MV, "latent_MV": latent, "knots_VS": knots, "factor_VV": factor}
-        prior.load_state_dict({name: table.float().contiguous() for name, table in tables.items()})
-        return prior
+        for name, table in tables.items():
+            setattr(self, name, table.float().contiguous())
+
+    @property
+    def unexplained(self) -> float:
+        """How wrong the learned function of the answer is on held-out tasks; 0 where there is none."""
+        x = self.sizes.answer
+        if self.answer_map is None:
+            return 0.0
+        return self.answer_map.unexplained(self.draws_MV[:, x:], self.draws_MV[:, :x])
 
     def places(self, latent: Float[Tensor, "*batch V"]) -> Float[Tensor, "*batch V"]:
-        """The places at latent coordinates."""
+        """The places at latent coordinates: answer and nuisance."""
         # Sums of few terms, in their order: the same whatever else is in the batch.
         score = (latent[..., None, :] * self.factor_VV).sum(dim=-1)
         at = ((score.clamp(-REACH, REACH) + REACH) / (2 * REACH) * (KNOTS - 1)).clamp(0, KNOTS - 1.001)
@@ -88,13 +142,13 @@ class Prior(nn.Module):
             x = self.sizes.answer
             direction = score[..., :x] / torch.linalg.vector_norm(score[..., :x], dim=-1, keepdim=True).clamp_min(1e-9)
             place = torch.cat([direction, place[..., x:]], dim=-1)
+        if self.answer_map is not None:
+            place = torch.cat([self.answer_map(place), place], dim=-1)
         return place
 
     def values(self) -> tuple[Float[Tensor, "N X"], Float[Tensor, " N"]] | None:
         """The answers that there are and their shares, where they are a finite set; else None."""
-        answers = self.draws_MV[:, : self.sizes.answer]
-        values, counts = answers.unique(dim=0, return_counts=True)  # type: ignore[no-untyped-call]
-        return (values, counts / counts.sum()) if len(values) <= min(MOST_VALUES, len(answers) // 8) else None
+        return _finite_values(self.draws_MV[:, : self.sizes.answer])
 
     def line(self, n: int) -> tuple[Float[Tensor, "n 1"], Float[Tensor, " n"]]:
         """Answers on a line: ``n`` evenly spaced ones and the prior mass of each."""
@@ -124,6 +178,12 @@ class Prior(nn.Module):
         whitened = torch.linalg.solve_triangular(self.factor_VV.double(), score.T, upper=False).T
         value: Tensor = (0.5 * (score.square() - whitened.square()).sum(dim=-1)).reshape(place.shape[:-1])
         return value
+
+
+def _finite_values(answers_MX: Tensor) -> tuple[Float[Tensor, "N X"], Float[Tensor, " N"]] | None:
+    """The different answers and their shares, where they are few."""
+    values, counts = answers_MX.unique(dim=0, return_counts=True)  # type: ignore[no-untyped-call]
+    return (values, counts / counts.sum()) if len(values) <= min(MOST_VALUES, len(answers_MX) // 8) else None
 
 
 def _normal_scores(places: Tensor, rng: Generator) -> Float[Tensor, "M V"]:
