@@ -1,6 +1,7 @@
 """Which kind of belief goes on: by held-out queries, not by appearances."""
 
 import json
+import math
 import time
 from pathlib import Path
 from typing import Any
@@ -55,11 +56,22 @@ def table(success: list[list[int]], confidence: list[list[float]]) -> EpisodeTab
     )
 
 
+def test_a_belief_is_honest_where_it_is_right_as_often_as_it_says() -> None:
+    kept = [[0, 1, 1]] * 92 + [[0, 0, 1]] * 8
+    score = Score("answers", 1.0, 1.0, 50, 100, 1.0)
+    says_so = needed(table(kept, [[0.1, 0.93, 0.99]] * 100), 0.5, 50)
+    assert score._replace(confidence=says_so.confidence, stopped_accuracy=says_so.stopped_accuracy).is_honest
+    says_less = needed(table(kept, [[0.1, 0.6, 0.99]] * 100), 0.5, 50)
+    assert not score._replace(confidence=says_less.confidence, stopped_accuracy=says_less.stopped_accuracy).is_honest
+    assert not score.is_honest
+
+
 def test_a_score_is_the_queries_that_the_accuracy_takes() -> None:
     right = table([[0, 1, 1]] * 40, [[0.1, 0.95, 0.99]] * 40)
     assert needed(right, 0.5, 50)[0] == pytest.approx(1.0)
     wrong = table([[0, 0, 1]] * 20 + [[0, 0, 0]] * 20, [[0.1, 0.95, 0.99]] * 40)
-    queries, accuracy = needed(wrong, 0.5, 50)
+    queries, accuracy, confidence, _ = needed(wrong, 0.5, 50)
+    assert math.isnan(confidence)
     assert queries == pytest.approx(75.0)  # beyond the horizon, by how much is missing
     assert accuracy == pytest.approx(0.5)
 

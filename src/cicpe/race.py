@@ -52,6 +52,8 @@ LEVEL = 1.645
 """Standard deviations by which calibration has to be sure of an accuracy."""
 AHEAD = 0.85
 """What a network's queries are to be, in those of a computed belief: it was taken at less, and ended behind."""
+HONEST = 0.02
+"""How far, beyond chance, a computed belief's confidence may be from how often it is right, for the race to end."""
 CERTAIN = 0.96
 """Confidence at which a scored episode need not be played on."""
 
@@ -71,8 +73,20 @@ class Score(NamedTuple):
     """Of fitting and scoring."""
     query_rule: str = ""
     """How it chooses its queries."""
+    confidence: float = float("nan")
+    """Its mean confidence where these queries end; NaN where the accuracy was not reached."""
+    stopped_accuracy: float = float("nan")
+    """How often it is right there."""
     fault: str | None = None
     """Why it does not suit the problem."""
+
+    @property
+    def is_honest(self) -> bool:
+        """Whether it reached the accuracy and is right as often as it says."""
+        if not self.confidence <= 1:
+            return False
+        chance = 2 * math.sqrt(DELTA * (1 - DELTA) / self.episodes)
+        return abs(self.confidence - self.stopped_accuracy) <= HONEST + chance
 
     @property
     def row(self) -> dict[str, Any]:
@@ -160,6 +174,9 @@ class Race:
             self.callback.on_choice((score.line,))
             if belief is not None:
                 fitted[choice.recipe] = belief
+            if score.is_honest and not choice.config.has_checkpoints:
+                # A posterior that is right as often as it says leaves little for others to gain.
+                break
         if not fitted:
             raise CicpeError("; ".join(score.line for score in scores))
         networks = {choice.recipe for choice in choices if choice.config.has_checkpoints}
@@ -202,10 +219,19 @@ class Race:
         table = played(belief, self.problem, middle, min(SCORING * self.seconds, 0.3 * self.left), self.seed)
         each = (time.perf_counter() - start) / table.loss.shape[1]
         wanted = self._wanted(fitted.config.calibration, each)
-        queries, accuracy = needed(table, middle, self.problem.horizon, wanted)
+        reached = needed(table, middle, self.problem.horizon, wanted)
         seconds = time.perf_counter() - began
-        rule = fitted.config.query_rule
-        return Score(recipe, queries, accuracy, belief.horizon, table.loss.shape[1], seconds, rule)
+        return Score(
+            recipe,
+            reached.queries,
+            reached.accuracy,
+            belief.horizon,
+            table.loss.shape[1],
+            seconds,
+            fitted.config.query_rule,
+            confidence=reached.confidence,
+            stopped_accuracy=reached.stopped_accuracy,
+        )
 
     def _wanted(self, plan: CalibrationPlan, seconds_per_episode: float) -> float:
         """The accuracy that calibration will ask for: the fewer its episodes, the more of a margin it needs."""
@@ -258,7 +284,20 @@ def played(belief: Belief, problem: Problem, epsilon: float, seconds: float, see
     return EpisodeTable.joined(parts)
 
 
-def needed(table: EpisodeTable, epsilon: float, horizon: int, wanted: float = 1 - DELTA) -> tuple[float, float]:
+class Needed(NamedTuple):
+    """What an accuracy takes."""
+
+    queries: float
+    """On average; above the horizon where the accuracy is not reached, by how much is missing."""
+    accuracy: float
+    """After all queries."""
+    confidence: float = float("nan")
+    """The mean confidence where episodes end after these queries; NaN where the accuracy is not reached."""
+    stopped_accuracy: float = float("nan")
+    """How often they are right there."""
+
+
+def needed(table: EpisodeTable, epsilon: float, horizon: int, wanted: float = 1 - DELTA) -> Needed:
     """The queries that an accuracy takes, and the accuracy at the end.
 
     Args:
@@ -268,14 +307,18 @@ def needed(table: EpisodeTable, epsilon: float, horizon: int, wanted: float = 1 
         wanted: The accuracy.
 
     Returns:
-        Both; where the accuracy is not reached, the first is above the horizon, by how much is missing.
+        Both, with the confidence and the accuracy of the episodes where they end.
     """
     success = table.loss[0] <= epsilon
     rule, rows = STOP_RULES["confidence"], torch.arange(len(success))
     stops = rule.stop_times(table, 0, rule.thresholds(None))
-    enough = [stop.double().mean() for stop in stops if success[rows, stop].double().mean() >= wanted]
     reached = float(success[:, -1].double().mean())
-    return (float(min(enough)) if enough else horizon * (2 - reached)), reached
+    enough = [
+        Needed(float(stop.double().mean()), reached, float(table.confidence[0][rows, stop].double().mean()), accuracy)
+        for stop in stops
+        if (accuracy := float(success[rows, stop].double().mean())) >= wanted
+    ]
+    return min(enough, default=Needed(horizon * (2 - reached), reached))
 
 
 class QueryEstimate(NamedTuple):
@@ -342,9 +385,9 @@ def estimate_queries(problem: Problem, epsilon: float, delta: float, seconds: fl
     table = played(fitted.belief, problem, epsilon, seconds / 2, seed)
     horizon = int(table.length.max())  # below the belief's own where the time was up
     seen = table._replace(loss=table.loss[..., : horizon + 1], confidence=table.confidence[..., : horizon + 1])
-    queries, accuracy = needed(seen, epsilon, problem.horizon, 1 - delta)
-    reached = queries if queries <= horizon else None
-    return QueryEstimate(reached, accuracy, table.loss.shape[1], horizon, least)
+    enough = needed(seen, epsilon, problem.horizon, 1 - delta)
+    reached = enough.queries if enough.queries <= horizon else None
+    return QueryEstimate(reached, enough.accuracy, table.loss.shape[1], horizon, least)
 
 
 def read_table(folder: Path | None) -> dict[str, Any] | None:

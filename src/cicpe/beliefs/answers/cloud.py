@@ -37,12 +37,15 @@ CLIMB = 6
 """Steps of a climb."""
 SHIFT = 1e-3
 """By how much latent coordinates are shifted to find slopes."""
-FAR = 5.0
-"""From a spread of this many times what is wanted on, a cloud may be rough."""
+NEAR = 2.0
+"""Below a spread of this many times what is wanted a decision may be near: a cloud has to be fine, and doubts are
+followed up. Above, it may be rough."""
 WIDE = (0.1, 0.2)
 """Shares of a mixture that are spread as the prior, and as all points that explain the history best."""
 DOUBT = 0.5
 """A second cloud is annealed where a smaller share of predicted histories is explained worse than the real one."""
+AGAIN = 1.3
+"""How many times as long a history has to be as when a second cloud was last annealed."""
 REPLICATES = 64
 """Histories that are predicted to find that share."""
 DEGREES = 5.0
@@ -63,6 +66,8 @@ class CloudState(NamedTuple):
     encoded_BTY: Float[Tensor, "B T Y"]
     context_BC: Float[Tensor, "B C"]
     time_B: Int[Tensor, " B"]
+    annealed_B: Int[Tensor, " B"]
+    """Observations when a second cloud was last annealed; 0 where that was never done."""
 
 
 class _Points(NamedTuple):
@@ -109,11 +114,13 @@ class CloudSearch:
     centres: int = 40
     rounds: int = 8
     """The most mixtures per observation."""
+    rough_rounds: int = 3
+    """The same while the answer is still spread over much more than ``sharp``."""
     per_round: int = 768
     """Points that are drawn from each."""
     enough: float = 0.1
     """Share of effective points below which a cloud is drawn anew."""
-    reached: float = 0.2
+    reached: float = 0.15
     """Share of effective points that all rounds together are to reach."""
     rough: float = 0.06
     """The same while the answer is still spread over much more than ``sharp``."""
@@ -146,6 +153,7 @@ class CloudSearch:
             encoded_BTY=torch.zeros(batch, 0, len(self.model.heads.heads)),
             context_BC=context,
             time_B=torch.zeros(batch, dtype=torch.long),
+            annealed_B=torch.zeros(batch, dtype=torch.long),
         )
 
     def observe(self, state: CloudState, query_BQ: Tensor, encoded_BY: Tensor) -> CloudState:
@@ -203,12 +211,14 @@ class CloudSearch:
             )
             rounds.append(source)
             sizes.append(float(effective_size(source.log_weight_N)))
-            if sum(sizes) >= self._wanted(source):
+            if sum(sizes) >= self._wanted(source) or turn + 1 >= self._most_rounds(source):
                 break
-        first = self._resampled(rounds, sizes)
-        if self._is_surprised(state, first, seed + 90):
-            first = self._merged(first, self._annealed(state, seed + 20))
+        first, annealed_B = self._resampled(rounds, sizes), state.annealed_B
+        may_decide = steps >= AGAIN * int(annealed_B) and self._spread(source) < NEAR * self.sharp
+        if may_decide and self._is_surprised(state, first, seed + 90):
+            first, annealed_B = self._merged(first, self._annealed(state, seed + 20)), state.time_B
         return state._replace(
+            annealed_B=annealed_B,
             latent_BNV=first.latent_NV[None],
             log_proposal_BN=first.log_likelihood_N[None],
             log_likelihood_BN=first.log_likelihood_N[None],
@@ -251,11 +261,18 @@ class CloudSearch:
 
     def _wanted(self, points: "_Points") -> float:
         """Effective points that are enough: fewer while the answer is nowhere near as sharp as it has to be."""
+        return (self.reached if self._spread(points) < NEAR * self.sharp else self.rough) * self.points
+
+    def _most_rounds(self, points: "_Points") -> int:
+        """The most mixtures: fewer while a cloud may be rough."""
+        return self.rounds if self._spread(points) < NEAR * self.sharp else self.rough_rounds
+
+    def _spread(self, points: "_Points") -> float:
+        """The standard deviation of the answer, over all of its unit coordinates."""
         answer = self.model.prior.places(points.latent_NV)[:, : self.model.answer_space.dim]
         weight = torch.softmax(points.log_weight_N, dim=0)[:, None]
         mean = (weight * answer).sum(dim=0)
-        spread = (weight * (answer - mean).square()).sum().sqrt()
-        return (self.reached if float(spread) < FAR * self.sharp else self.rough) * self.points
+        return float((weight * (answer - mean).square()).sum().sqrt())
 
     def _resampled(self, rounds: "list[_Points]", sizes: list[float]) -> "_Points":
         """Points of equal weight that the points of all rounds amount to."""

@@ -19,6 +19,7 @@ from torch import Tensor
 
 from cicpe.beliefs.answers.heads import Heads
 from cicpe.beliefs.answers.model import AnswerModel
+from cicpe.beliefs.answers.network import PreparedPlaces
 from cicpe.beliefs.base import without_caches
 from cicpe.statistics import sobol_points, systematic
 
@@ -26,7 +27,7 @@ POINTS = (1, 64, 256)
 """Points of a nuisance by how many numbers it has; the last for more."""
 SCATTERED = (1, 2048, 8192, 32768)
 """Even points of hidden numbers that give the answer, by how many numbers there are; the last for more."""
-MOST_TABLE = 40_000_000
+MOST_TABLE = 80_000_000
 """Numbers that a table may have."""
 
 
@@ -134,6 +135,10 @@ class GridSearch:
         return torch.cat([x.repeat_interleave(len(points), dim=0), points.repeat(len(x), 1)], dim=1)
 
     @cached_property
+    def _prepared(self) -> PreparedPlaces:
+        return self.model.network.prepare(self.places_GV)
+
+    @cached_property
     def log_prior_NK(self) -> Float[Tensor, "N K"]:
         """Log prior mass of every pair; scattered points (a point of nuisance each) have all the same."""
         if self.is_scattered:
@@ -149,7 +154,7 @@ class GridSearch:
     def parameters(self, query_BQ: Tensor, context_BC: Tensor) -> Float[Tensor, "B G P"]:
         """Head parameters of all pairs at one query (in unit coordinates) per episode, an episode at a time."""
         rows = [
-            self.model.network(query, self.places_GV, context)
+            self.model.network.at(query, self._prepared, context)
             for query, context in zip(query_BQ[:, None], context_BC[:, None], strict=True)
         ]
         return torch.stack(rows)

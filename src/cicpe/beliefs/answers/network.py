@@ -118,7 +118,7 @@ class LikelihoodNetwork(nn.Module):
         self, query: Float[Tensor, "*#b Q"], places: "PreparedPlaces", context: Float[Tensor, "*#b C"]
     ) -> Float[Tensor, "*#b P"]:
         """Head parameters of prepared places."""
-        shape = torch.broadcast_shapes(query.shape[:-1], places.place.shape[:-1], context.shape[:-1])  # type: ignore[no-untyped-call]
+        shape = _broadcast(query.shape[:-1], places.place.shape[:-1], context.shape[:-1])
         known = ((_context_features(context) - self.context_centre) / self.context_spread).clamp(-10, 10)
         query, place, known = (part.expand(*shape, part.shape[-1]) for part in (query, places.place, known))
         answer = place[..., : self.sizes.answer]
@@ -180,6 +180,13 @@ class Codes(nn.Module):
         """Log prior weight of every code, for candidate answers in unit coordinates."""
         hidden = torch.tanh(answer @ self.mix_in + self.mix_bias)
         return torch.log_softmax(hidden @ self.mix_out + self.mix_first, dim=-1)
+
+
+def _broadcast(*shapes: torch.Size) -> list[int]:
+    """The shape that shapes broadcast to; torch's own takes as long as a small network pass."""
+    longest = max(len(shape) for shape in shapes)
+    padded = [(1,) * (longest - len(shape)) + tuple(shape) for shape in shapes]
+    return [next((size for size in sizes if size != 1), 1) for sizes in zip(*padded, strict=True)]
 
 
 def _mean(parts: list[Tensor]) -> Tensor:
