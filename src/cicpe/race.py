@@ -52,6 +52,8 @@ LEVEL = 1.645
 """Standard deviations by which calibration has to be sure of an accuracy."""
 AHEAD = 0.85
 """What a network's queries are to be, in those of a computed belief: it was taken at less, and ended behind."""
+VARIANT_AHEAD = 0.97
+"""What the queries of another query rule are to be, in those of the usual one."""
 HONEST = 0.02
 """How far, beyond chance, a computed belief's confidence may be from how often it is right, for the race to end."""
 CERTAIN = 0.96
@@ -110,9 +112,25 @@ class Score(NamedTuple):
             return f"tried {self.recipe}: {self.fault}"
         needs = f"{self.queries:.1f} queries" if self.queries <= self.horizon else "too many queries"
         return (
-            f"tried {self.recipe} for {self.seconds:.0f} s: {needs} to keep delta {DELTA:g}; "
+            f"tried {self.recipe} ({self.query_rule}) for {self.seconds:.0f} s: {needs} to keep delta {DELTA:g}; "
             f"{self.accuracy:.2f} are right after at most {self.horizon} queries ({self.episodes} tasks)"
         )
+
+
+class _Contender(NamedTuple):
+    """A belief that was fitted and scored."""
+
+    choice: Choice
+    score: Score
+    fitted: FittedBelief
+    is_variant: bool = False
+    """Whether it is another one with other queries."""
+
+    @property
+    def handicapped(self) -> float:
+        """Its queries, as they are compared: of what is as good, what is usual goes on."""
+        share = AHEAD if self.choice.config.has_checkpoints else VARIANT_AHEAD if self.is_variant else 1.0
+        return self.score.queries / share
 
 
 @final
@@ -157,40 +175,54 @@ class Race:
         Returns:
             The best one, fitted for what was left of the budget beside calibration.
         """
-        scores = self.scores
-        fitted: dict[str, FittedBelief] = {}
+        contenders: list[_Contender] = []
         for choice in choices:
-            if fitted and time.perf_counter() - self.began > MOST * self.seconds:
+            if contenders and not self._has_time:
                 break
             try:
                 self.callback.on_stage(f"trying {choice.recipe}", 0.0)
                 score, belief = self._tried(choice)
+                self._note(score)
+                if belief is not None:
+                    contenders.append(_Contender(choice, score, belief))
+                if score.is_honest and not choice.config.has_checkpoints:
+                    # A posterior that is right as often as it says leaves little for other kinds to gain: what is
+                    # compared instead is how it chooses its queries.
+                    contenders += self._variants(contenders[-1])
+                    break
             except KeyboardInterrupt:
-                if not fitted:
+                if not contenders:
                     raise
                 self._interrupt()
                 break
-            scores.append(score)
-            self.callback.on_choice((score.line,))
-            if belief is not None:
-                fitted[choice.recipe] = belief
-            if score.is_honest and not choice.config.has_checkpoints:
-                # A posterior that is right as often as it says leaves little for others to gain.
-                break
-        if not fitted:
-            raise CicpeError("; ".join(score.line for score in scores))
-        networks = {choice.recipe for choice in choices if choice.config.has_checkpoints}
-
-        def handicapped(score: Score) -> float:
-            return score.queries / (AHEAD if score.recipe in networks else 1)
-
-        best = min((score for score in scores if score.recipe in fitted), key=handicapped).recipe
-        winner = next(choice for choice in choices if choice.recipe == best)
-        self._written(scores, best)
-        if self.request.folder is not None and best not in networks:
+        if not contenders:
+            raise CicpeError("; ".join(score.line for score in self.scores))
+        best = min(contenders, key=lambda contender: contender.handicapped)
+        self._written(best.choice.recipe)
+        if self.request.folder is not None and not best.choice.config.has_checkpoints:
             (self.request.folder / CHECKPOINT).unlink(missing_ok=True)
-        self.callback.on_choice((f"{best}, which needed the fewest queries", *winner.reasons))
-        return winner, self._longer(fitted[best])
+        name = best.choice.recipe + (" with queries for " + best.score.query_rule if best.is_variant else "")
+        self.callback.on_choice((f"{name}, which needed the fewest queries", *best.choice.reasons))
+        return best.choice, self._longer(best.fitted)
+
+    @property
+    def _has_time(self) -> bool:
+        """Whether another contender may be tried."""
+        return time.perf_counter() - self.began <= MOST * self.seconds
+
+    def _note(self, score: Score) -> None:
+        self.scores.append(score)
+        self.callback.on_choice((score.line,))
+
+    def _variants(self, contender: "_Contender") -> list["_Contender"]:
+        """The same belief with other query rules, scored on the same tasks."""
+        variants = []
+        for fitted in contender.fitted.variants():
+            if self._has_time:
+                score = self._scored(contender.choice.recipe, fitted, time.perf_counter())
+                self._note(score)
+                variants.append(_Contender(contender.choice, score, fitted, is_variant=True))
+        return variants
 
     def _tried(self, choice: Choice) -> tuple[Score, FittedBelief | None]:
         """A short fit, and its score."""
@@ -254,10 +286,10 @@ class Race:
         self.interrupted = True
         self.callback.on_choice(("interrupted: the best so far is calibrated; interrupt again to leave with nothing",))
 
-    def _written(self, scores: Sequence[Score], winner: str) -> None:
+    def _written(self, winner: str) -> None:
         """Leaves the table in the run's folder, so that a resumed run goes on with the same kind."""
         if self.request.folder is not None:
-            write_json(self.request.folder / TABLE, {"chosen": winner, "tried": [score.row for score in scores]})
+            write_json(self.request.folder / TABLE, {"chosen": winner, "tried": [score.row for score in self.scores]})
 
 
 def played(belief: Belief, problem: Problem, epsilon: float, seconds: float, seed: int) -> EpisodeTable:

@@ -370,6 +370,8 @@ class FittedBelief(NamedTuple):
     seconds: float
     longer: "Callable[[Budget], FittedBelief] | None" = None
     """Goes on with the fit for a further budget, where its kind can; calibration is paid from that budget too."""
+    variants: "Callable[[], Sequence[FittedBelief]]" = tuple
+    """Makes the same with other query rules, where its kind has some that are worth comparing."""
 
 
 class BeliefConfig(Config, ABC):

@@ -17,6 +17,7 @@ from cicpe.beliefs.network.posteriors.gaussian import GaussianConfig
 from cicpe.beliefs.network.posteriors.mixture import MixtureConfig
 from cicpe.beliefs.network.query_rules import ActorName
 from cicpe.beliefs.particles.config import ParticleBeliefConfig
+from cicpe.beliefs.particles.parametrisation import parameter_count
 from cicpe.beliefs.registry import KINDS, config_class
 from cicpe.errors import InvalidInput
 from cicpe.problems import Problem
@@ -228,9 +229,9 @@ def candidates(problem: Problem) -> list[Choice]:
     Returns:
         The likeliest first.
     """
-    facts, space = structure_of(problem), problem.parameter_space
+    facts = structure_of(problem)
     tried = ["answers"] if has_numbers(problem) else []
-    if space is not None and space.dim <= MOST_PARAMETERS and problem.has_likelihood:
+    if problem.has_likelihood and parameter_count(problem) <= MOST_PARAMETERS:
         tried.insert(0, "particles")
     if len(tried) < MOST_TRIED and (_is_a_peak(problem, facts) or _is_a_crossing(problem, facts)):
         tried.append("functions")

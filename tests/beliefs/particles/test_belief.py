@@ -184,7 +184,7 @@ def test_every_query_rule_keeps_the_promises_of_an_agent(rule: str) -> None:
 
 def test_refusals() -> None:
     with pytest.raises(InvalidInput, match="parameter_space"):
-        ParticleBelief(BestArm(), 5)
+        ParticleBelief(BestArm(), 5)  # its tasks are directions, which no copula has
     agent = stopping_at(ParticleBelief(Plane(), 5, SMALL), 0.01, 0.1, rule="bellman")
     with pytest.raises(InvalidInput, match="does not value queries"):
         agent.propose(agent.begin(torch.zeros(1, 0)), rng())

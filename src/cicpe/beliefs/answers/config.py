@@ -2,6 +2,7 @@
 
 import math
 import time
+from dataclasses import replace
 from typing import ClassVar, Literal, final
 
 import torch
@@ -14,6 +15,7 @@ from cicpe.beliefs.answers.heads import AnyHead, Heads
 from cicpe.beliefs.answers.learn import Family, Learner, LearningSizes, Limit
 from cicpe.beliefs.answers.model import AnswerModel
 from cicpe.beliefs.answers.prior import PriorSizes
+from cicpe.beliefs.answers.queries import Goal
 from cicpe.beliefs.base import CalibrationPlan, ComputedBeliefConfig, FitRequest, FittedBelief, TaskShape
 from cicpe.beliefs.budget import Budget
 from cicpe.config import GrownConfig
@@ -26,6 +28,8 @@ LOOK_SHARE = 0.06
 FINEST, COARSEST = 512, 128
 """Candidates on a line: five per epsilon, within these bounds."""
 
+RIVALS: dict[Goal, tuple[Goal, ...]] = {"information": ("agreement",)}
+"""What a query is to tell, and what else a race compares it with."""
 MOST_SCATTERED = 3
 """Hidden numbers that give the answer of which even points can be kept."""
 
@@ -75,6 +79,10 @@ class AnswerBeliefConfig(ComputedBeliefConfig, GrownConfig):
     @property
     def fit_share(self) -> float:
         return 0.5
+
+    @property
+    def query_rule(self) -> str:
+        return self.queries.goal
 
     @property
     def calibration(self) -> CalibrationPlan:
@@ -127,7 +135,18 @@ class AnswerBeliefConfig(ComputedBeliefConfig, GrownConfig):
             return self._fitted(family, learner.longer(further), began, seed)
 
         belief = config.belief(model, min(self.horizon, problem.horizon))
-        return FittedBelief(belief, config, learner.updates, time.perf_counter() - began, longer)
+
+        def variants() -> list[FittedBelief]:
+            others = [self.queries.model_copy(update={"goal": goal}) for goal in RIVALS.get(self.queries.goal, ())]
+            fits = [
+                self.model_copy(update={"queries": queries})._fitted(family, learner, began, seed) for queries in others
+            ]
+            # The search is shared: its tables do not depend on the query rule.
+            return [
+                fit._replace(belief=replace(belief, config=queries)) for fit, queries in zip(fits, others, strict=True)
+            ]
+
+        return FittedBelief(belief, config, learner.updates, time.perf_counter() - began, longer, variants)
 
     def _suits_a_grid(self, model: AnswerModel, same_context: bool) -> bool:
         """Whether all candidates can be kept: an unread nuisance needs it, a line allows it."""

@@ -107,11 +107,11 @@ class Nuisance:
         kept: list[int] = []
         for i, column in enumerate(numbers.T):
             told = torch.cat([context, numbers[:, kept]], dim=1)
-            if float(column.std()) > 0 and not _is_told(column, told):
+            if float(column.std()) > 0 and not is_told(column, told):
                 kept.append(i)
         gives_answer = not all(_is_one_of(goal, numbers[:, kept]) for goal in target.T if float(goal.std()) > 0)
         if not gives_answer:
-            kept = [i for i in kept if not _is_told(numbers[:, i], target)]
+            kept = [i for i in kept if not is_told(numbers[:, i], target)]
         if len(kept) > MOST_NUMBERS:
             return None
         levels = torch.linspace(0, 1, KNOTS, dtype=torch.float64)
@@ -144,7 +144,7 @@ class Nuisance:
         return torch.stack(columns, dim=1).float() if columns else torch.zeros(len(numbers), 0)
 
 
-def _is_told(column: Tensor, told: Tensor) -> bool:
+def is_told(column: Tensor, told: Tensor) -> bool:
     """Whether a number rises or falls with one that is known or asked for, in every pair of tasks."""
     for other in told.T:
         if float(other.std()) == 0:
@@ -159,7 +159,7 @@ def _is_told(column: Tensor, told: Tensor) -> bool:
 def _is_one_of(column: Tensor, others: Tensor) -> bool:
     """Whether one of the others says as much as a number: each rises or falls with the other."""
     pairs = ((column, other) for other in others.T)
-    return any(_is_told(one, two[:, None]) and _is_told(two, one[:, None]) for one, two in pairs)
+    return any(is_told(one, two[:, None]) and is_told(two, one[:, None]) for one, two in pairs)
 
 
 def has_numbers(problem: Problem, seed: int = 0) -> bool:

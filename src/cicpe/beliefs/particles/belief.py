@@ -1,10 +1,11 @@
 """Particles: a posterior over the task's parameters by sequential Monte Carlo, without training.
 
-For problems that say what their hidden parameters are (``parameter_space``, ``parameters`` and
-``from_parameters``) and have a likelihood, given or learned (``cicpe.beliefs.particles.likelihood``). Its confidence
-is the largest share of particles that one answer succeeds on, and that answer is its recommendation.
+For problems whose tasks are numbers (``cicpe.beliefs.particles.parametrisation``) and that have a likelihood, given or
+learned (``cicpe.beliefs.particles.likelihood``). Its confidence is the largest share of particles that one answer
+succeeds on, and that answer is its recommendation.
 """
 
+import math
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -20,6 +21,7 @@ from cicpe import trees
 from cicpe.beliefs.base import Assessment, Belief
 from cicpe.beliefs.lookahead import QueryRule, candidate_queries, score_queries
 from cicpe.beliefs.particles.likelihood import LearnedLikelihood
+from cicpe.beliefs.particles.parametrisation import Parametrisation, parameter_count, parametrisation
 from cicpe.beliefs.particles.prediction import simulate_prediction
 from cicpe.beliefs.particles.recommendation import View, recommend
 from cicpe.beliefs.predictors import Prediction, two_values
@@ -105,8 +107,15 @@ class ParticleBelief(Belief):
 
     def __post_init__(self) -> None:
         name = type(self.problem).__name__
-        if self.problem.parameter_space is None:
-            raise InvalidInput("problem", name, "a problem that sets parameter_space, parameters and from_parameters")
+        if self.problem.parameter_space is None and (
+            self.learned is not None or parameter_count(self.problem) == math.inf
+        ):
+            raise InvalidInput(
+                "problem",
+                name,
+                "a problem whose tasks are tensors of numbers, or that sets parameter_space, parameters and "
+                "from_parameters (which a learned likelihood needs)",
+            )
         if self.learned is None and not self.problem.has_likelihood:
             raise InvalidInput(
                 "problem", name, "a problem with a log_likelihood; see cicpe.beliefs.particles.likelihood"
@@ -140,27 +149,29 @@ class ParticleBelief(Belief):
 
     def task(self, unit: Float[Tensor, "n parameter"], context: Float[Tensor, "n context"]) -> Task:
         """The tasks of particles."""
-        assert self.problem.parameter_space is not None
-        return self.problem.from_parameters(self.problem.parameter_space.from_unit(unit), context)
+        ways = self.parametrisation
+        return ways.task(ways.space.from_unit(unit), context)
+
+    @cached_property
+    def parametrisation(self) -> Parametrisation:
+        """How tasks are numbers."""
+        ways = parametrisation(self.problem)
+        assert ways is not None
+        return ways
 
     @cached_property
     def model(self) -> SMCTarget:
         """Prior and likelihood, as the sampler takes them."""
-        problem, space = self.problem, self.problem.parameter_space
-        assert space is not None
-
-        def prior(n: int, rng: Generator) -> Tensor:
-            return space.to_unit(problem.parameters(problem.sample(n, rng)))
-
-        half = space.unit_scale
+        ways = self.parametrisation
+        half = ways.space.unit_scale
         return SMCTarget(
-            centre_P=space.from_unit(torch.zeros_like(half)),
+            centre_P=ways.space.from_unit(torch.zeros_like(half)),
             half_P=half,
-            prior=prior,
-            log_prior=None if type(problem).log_prior is Problem.log_prior else problem.log_prior,
-            task=problem.from_parameters,
-            log_likelihood=self.learned or problem.log_likelihood,
-            broadcasts=self.learned is None and self.problem.broadcasts,
+            prior=lambda n, rng: ways.space.to_unit(ways.prior(n, rng)),
+            log_prior=ways.log_prior,
+            task=ways.task,
+            log_likelihood=self.learned or self.problem.log_likelihood,
+            broadcasts=self.learned is None and ways.broadcasts,
         )
 
     @cached_property
@@ -302,7 +313,7 @@ class ParticleBelief(Belief):
         (batch, m, _), k, model = unit_BMP.shape, query_BKQ.shape[1], self.model
         parameter, query, context = combinations(
             (batch, k, m),
-            not self.problem.broadcasts,
+            not self.parametrisation.broadcasts,
             (unit_BMP * model.half_P + model.centre_P)[:, None],
             query_BKQ[:, :, None],
             context_BC[:, None, None],
