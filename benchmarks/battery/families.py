@@ -419,6 +419,100 @@ class NoisyEdge(Family):
         return _normal(y[..., 0], *self._both(task, query))
 
 
+class HalfResponse(Family):
+    """Where a logistic curve is one half: the answer -a / b is a function of two hidden numbers, neither of which is it."""
+
+    query_space = Box([-2.0], [2.0])
+    answer_space = Box([-2.0], [2.0])
+    epsilons = (0.3, 0.6)
+
+    def sample(self, n: int, rng: Generator) -> Tensor:
+        return torch.cat([1.5 * torch.randn((n, 1), generator=rng), _uniform(n, rng, (1.0, 5.0))], dim=-1)
+
+    def _p(self, task: Tensor, query: Tensor) -> Tensor:
+        return torch.sigmoid(task[..., 0] + task[..., 1] * query[..., 0])
+
+    def observe(self, task: Tensor, query: Tensor, rng: Generator) -> Tensor:
+        return _coin(self._p(task, query), rng)
+
+    def target(self, task: Tensor) -> Tensor:
+        return (-task[..., :1] / task[..., 1:]).clamp(-2, 2)
+
+    def log_p(self, task: Tensor, query: Tensor, y: Tensor) -> Tensor:
+        return _bernoulli(self._p(task, query), y[..., 0])
+
+
+class TotalYield(Family):
+    """What a reaction gives in the end, from counts on the way: a function of its amount and of its rate."""
+
+    query_space = Box([0.1], [3.0])
+    answer_space = Box([0.0], [50.0])
+    epsilons = (2.5, 4.0)
+
+    def sample(self, n: int, rng: Generator) -> Tensor:
+        return _uniform(n, rng, (5.0, 50.0), (0.2, 2.0))
+
+    def _rate(self, task: Tensor, query: Tensor) -> Tensor:
+        return 0.5 * task[..., 0] * (1 - torch.exp(-task[..., 1] * query[..., 0]))
+
+    def observe(self, task: Tensor, query: Tensor, rng: Generator) -> Tensor:
+        return torch.poisson(self._rate(task, query), generator=rng)
+
+    def target(self, task: Tensor) -> Tensor:
+        return task[..., :1] * (1 - torch.exp(-3.0 * task[..., 1:]))
+
+    def log_p(self, task: Tensor, query: Tensor, y: Tensor) -> Tensor:
+        rate = self._rate(task, query)
+        return y[..., 0] * rate.clamp_min(1e-30).log() - rate
+
+
+class Bell(Family):
+    """Centre and width of a bell curve of unknown height, together: two answers on a line of queries."""
+
+    query_space = Box([-3.0], [3.0])
+    answer_space = Box([-2.0, 0.3], [2.0, 1.5])
+    epsilons = (0.2, 0.4)
+
+    def sample(self, n: int, rng: Generator) -> Tensor:
+        return _uniform(n, rng, (-2.0, 2.0), (0.3, 1.5), (0.8, 1.2))
+
+    def _mean(self, task: Tensor, query: Tensor) -> Tensor:
+        return task[..., 2] * torch.exp(-0.5 * ((query[..., 0] - task[..., 0]) / task[..., 1]).square())
+
+    def observe(self, task: Tensor, query: Tensor, rng: Generator) -> Tensor:
+        return self._mean(task, query) + 0.1 * torch.randn(len(query), generator=rng)
+
+    def target(self, task: Tensor) -> Tensor:
+        return task[..., :2]
+
+    def log_p(self, task: Tensor, query: Tensor, y: Tensor) -> Tensor:
+        return _normal(y[..., 0], self._mean(task, query), 0.1)
+
+
+class FaultyPart(Family):
+    """Which of eight parts is broken, from noisy tests of a part at a time; others fail at an unknown rate."""
+
+    query_space = Box([0.0], [8.0])
+    answer_space = Box([0.0], [7.0])
+    epsilons = (0.4, 0.5)
+
+    def sample(self, n: int, rng: Generator) -> Tensor:
+        part = torch.randint(8, (n, 1), generator=rng).float()
+        return torch.cat([part, _uniform(n, rng, (0.05, 0.3))], dim=-1)
+
+    def _p(self, task: Tensor, query: Tensor) -> Tensor:
+        return torch.where(query[..., 0].floor().clamp(0, 7) == task[..., 0], 0.8, task[..., 1])
+
+    def observe(self, task: Tensor, query: Tensor, rng: Generator) -> Tensor:
+        return _coin(self._p(task, query), rng)
+
+    def target(self, task: Tensor) -> Tensor:
+        return task[..., :1]
+
+    def log_p(self, task: Tensor, query: Tensor, y: Tensor) -> Tensor:
+        return _bernoulli(self._p(task, query), y[..., 0])
+
+
 class NumpyThreshold(PerTaskProblem):
     """A plain NumPy simulator: the onset of a ramp with unknown steepness."""
 
@@ -497,6 +591,10 @@ def cases() -> dict[str, Case]:
         "source": (Source(), "real; X = A, 2-D; 3"),
         "branin": (Branin(), "real; X = A, 2-D, warped; 5"),
         "bowl": (Bowl(), "real; X = A, 6-D; 7"),
+        "half-response": (HalfResponse(), "yes/no; the answer is a function of both; 2"),
+        "total-yield": (TotalYield(), "count; the answer is a function of both; 2"),
+        "bell": (Bell(), "real; 1-D query, 2-D answer; 3"),
+        "faulty-part": (FaultyPart(), "yes/no; finite answers; 2"),
     }
     battery = {name: Case(problem, problem.epsilons, problem, about) for name, (problem, about) in own.items()}
     battery["numpy-ramp"] = Case(NumpyThreshold(), (0.05, 0.1), Ramp(), "real; NumPy simulator; 2")
