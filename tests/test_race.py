@@ -69,6 +69,13 @@ def test_a_belief_is_honest_where_it_is_right_as_often_as_it_says() -> None:
     assert not score.is_honest
 
 
+def test_what_a_belief_expects_of_itself_has_no_luck_in_it() -> None:
+    unlucky = [[0, 0, 1]] * 100
+    expected = needed(table(unlucky, [[0.1, 0.93, 0.99]] * 100), 0.5, 50, by_confidence=True)
+    assert expected.queries == pytest.approx(1.0)
+    assert needed(table(unlucky, [[0.1, 0.93, 0.99]] * 100), 0.5, 50).queries == pytest.approx(2.0)
+
+
 def test_a_score_is_the_queries_that_the_accuracy_takes() -> None:
     right = table([[0, 1, 1]] * 40, [[0.1, 0.95, 0.99]] * 40)
     assert needed(right, 0.5, 50)[0] == pytest.approx(1.0)

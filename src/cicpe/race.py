@@ -79,6 +79,8 @@ class Score(NamedTuple):
     """Its mean confidence where these queries end; NaN where the accuracy was not reached."""
     stopped_accuracy: float = float("nan")
     """How often it is right there."""
+    expected: float = float("inf")
+    """The queries, were it right just as often as it says."""
     fault: str | None = None
     """Why it does not suit the problem."""
 
@@ -128,9 +130,8 @@ class _Contender(NamedTuple):
 
     @property
     def handicapped(self) -> float:
-        """Its queries, as they are compared: of what is as good, what is usual goes on."""
-        share = AHEAD if self.choice.config.has_checkpoints else VARIANT_AHEAD if self.is_variant else 1.0
-        return self.score.queries / share
+        """Its queries, as they are compared."""
+        return self.score.queries / (AHEAD if self.choice.config.has_checkpoints else 1)
 
 
 @final
@@ -188,7 +189,7 @@ class Race:
                 if score.is_honest and not choice.config.has_checkpoints:
                     # A posterior that is right as often as it says leaves little for other kinds to gain: what is
                     # compared instead is how it chooses its queries.
-                    contenders += self._variants(contenders[-1])
+                    contenders[-1] = self._best_rule(contenders[-1])
                     break
             except KeyboardInterrupt:
                 if not contenders:
@@ -214,15 +215,20 @@ class Race:
         self.scores.append(score)
         self.callback.on_choice((score.line,))
 
-    def _variants(self, contender: "_Contender") -> list["_Contender"]:
-        """The same belief with other query rules, scored on the same tasks."""
-        variants = []
+    def _best_rule(self, contender: "_Contender") -> "_Contender":
+        """An honest belief with the query rule that needs the fewest queries, by its own word.
+
+        Whether an episode is right is a toss of a coin, which would decide between rules that are about as good; how
+        sure the belief is tells as much, and varies far less.
+        """
+        best, least = contender, contender.score.expected
         for fitted in contender.fitted.variants():
             if self._has_time:
                 score = self._scored(contender.choice.recipe, fitted, time.perf_counter())
                 self._note(score)
-                variants.append(_Contender(contender.choice, score, fitted, is_variant=True))
-        return variants
+                if score.is_honest and score.expected < VARIANT_AHEAD * least:
+                    best, least = _Contender(contender.choice, score, fitted, is_variant=True), score.expected
+        return best
 
     def _tried(self, choice: Choice) -> tuple[Score, FittedBelief | None]:
         """A short fit, and its score."""
@@ -263,6 +269,7 @@ class Race:
             fitted.config.query_rule,
             confidence=reached.confidence,
             stopped_accuracy=reached.stopped_accuracy,
+            expected=needed(table, middle, self.problem.horizon, wanted, by_confidence=True).queries,
         )
 
     def _wanted(self, plan: CalibrationPlan, seconds_per_episode: float) -> float:
@@ -329,7 +336,9 @@ class Needed(NamedTuple):
     """How often they are right there."""
 
 
-def needed(table: EpisodeTable, epsilon: float, horizon: int, wanted: float = 1 - DELTA) -> Needed:
+def needed(
+    table: EpisodeTable, epsilon: float, horizon: int, wanted: float = 1 - DELTA, by_confidence: bool = False
+) -> Needed:
     """The queries that an accuracy takes, and the accuracy at the end.
 
     Args:
@@ -337,11 +346,12 @@ def needed(table: EpisodeTable, epsilon: float, horizon: int, wanted: float = 1 
         epsilon: How close is close enough.
         horizon: The most queries that the problem allows.
         wanted: The accuracy.
+        by_confidence: Whether accuracy is what the belief itself expects, in the place of what happened.
 
     Returns:
         Both, with the confidence and the accuracy of the episodes where they end.
     """
-    success = table.loss[0] <= epsilon
+    success = table.confidence[0] if by_confidence else table.loss[0] <= epsilon
     rule, rows = STOP_RULES["confidence"], torch.arange(len(success))
     stops = rule.stop_times(table, 0, rule.thresholds(None))
     reached = float(success[:, -1].double().mean())
