@@ -21,9 +21,6 @@ from cicpe.spaces import Box
 from cicpe.training.callbacks import TrainingCallback
 from cicpe.training.recipes import candidates
 
-RIVALS = (("answers", "agreement"), ("fast", "ts"))
-"""What may be tried second: another query rule, or a network."""
-
 
 class Slope(Problem):
     """Query and answer are both [0, 1], and different things: the slope of a line through the middle."""
@@ -93,7 +90,9 @@ def test_the_better_kind_goes_on_and_the_table_says_so(tmp_path: Path) -> None:
     saved: dict[str, Any] = json.loads((tmp_path / "run" / TABLE).read_text())
     tried = [(row["belief"], row["query_rule"]) for row in saved["tried"]]
     # An honest posterior is compared with itself at other queries, another one with networks.
-    assert tried in ([("answers", "information"), (other, rule)] for other, rule in RIVALS)
+    assert tried[0] == ("answers", "information")
+    assert len(tried) == 2
+    assert tried[1] == ("answers", "agreement") or tried[1][0] == "fast"
     assert saved["chosen"] == model.description.recipe == chosen_before(tmp_path / "run")
     queries = {row["belief"]: row["queries_at_target"] for row in reversed(saved["tried"])}
     reached = {name: value / (AHEAD if name == "fast" else 1) for name, value in queries.items() if value is not None}
