@@ -68,13 +68,15 @@ MAY_IMPORT: dict[str, set[str]] = {
     "bisection": {"_version", "errors", "files"},
     "doctor": DECIDER,
     "progress": {"training"},
-    "race": DECIDER | {"calibration", "training", "doctor"},
+    "scoring": DECIDER,
+    "estimate": DECIDER | {"scoring", "training", "doctor"},
+    "race": DECIDER | {"scoring", "calibration", "training"},
     "api": EVERYTHING - {"api"} | {"race", "progress"},
     "integrations": EVERYTHING | {"baselines"},
-    "server": BASE | {"spaces", "sessions", "zoo", "model", "api", "experiments", "race", "progress", "training"},
+    "server": BASE | {"spaces", "sessions", "zoo", "model", "api", "experiments", "estimate", "progress", "training"},
     "reporting": EVERYTHING | {"baselines", "plots"},
     "cli": EVERYTHING
-    | {"bisection", "doctor", "race", "progress", "plots", "testing", "baselines", "reporting", "server"},
+    | {"bisection", "doctor", "race", "estimate", "progress", "plots", "testing", "baselines", "reporting", "server"},
     "__init__": EVERYTHING,
     "__main__": {"cli"},
 }

@@ -16,7 +16,8 @@ from cicpe.beliefs.base import FitRequest
 from cicpe.beliefs.budget import Budget
 from cicpe.episodes.table import EpisodeTable
 from cicpe.problems import Problem, make_problem
-from cicpe.race import AHEAD, TABLE, Race, Score, chosen_before, needed
+from cicpe.race import AHEAD, TABLE, Race, chosen_before
+from cicpe.scoring import Score, needed
 from cicpe.spaces import Box
 from cicpe.training.callbacks import TrainingCallback
 from cicpe.training.recipes import candidates
@@ -132,7 +133,7 @@ def test_no_table_no_choice(tmp_path: Path) -> None:
 
 def test_an_interrupted_race_keeps_the_best_so_far(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     lines: list[str] = []
-    monkeypatch.setattr("cicpe.race.HONEST", -1.0)  # so that something else is tried
+    monkeypatch.setattr("cicpe.scoring.HONEST", -1.0)  # so that something else is tried
 
     def interrupt(stage: str, share: float) -> None:
         if stage == "trying fast":

@@ -18,7 +18,8 @@ from cicpe.beliefs.answers.heads import (
     LogisticMixtureHead,
     choose_heads,
 )
-from cicpe.beliefs.answers.hidden import MOST_NUMBERS, Nuisance, flat_numbers
+from cicpe.beliefs.answers.hidden import MOST_NUMBERS, Nuisance
+from cicpe.beliefs.numbers import flat_numbers
 from cicpe.problems import Problem, TaskBatch
 from cicpe.problems.observations import MOST_CATEGORIES
 from cicpe.problems.structure import declared_kinds, seconds_per_observation

@@ -1,7 +1,8 @@
 """Which kind of belief suits a problem: a few are fitted on short slices of the budget, and the best goes on.
 
 Structure that a pilot sees is only the order in which kinds are tried. Each is scored by the queries that it needs for
-a wanted accuracy on held-out simulated tasks, the same ones for all.
+a wanted accuracy on held-out simulated tasks, the same ones for all. Where a computed posterior is right as often as it
+says, what is compared next is how it chooses its queries.
 """
 
 import json
@@ -12,26 +13,19 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple, final
 
-import torch
-
-from cicpe.agents.stop_rules import STOP_RULES
-from cicpe.beliefs.base import Belief, BeliefConfig, CalibrationPlan, FitRequest, FittedBelief
+from cicpe.beliefs.base import BeliefConfig, CalibrationPlan, FitRequest, FittedBelief
 from cicpe.beliefs.budget import Budget
 from cicpe.calibration.table import MARGIN
-from cicpe.display import amount
-from cicpe.doctor import diagnose_problem
-from cicpe.episodes.table import EpisodeTable, RecordSettings, tabulate
 from cicpe.errors import CicpeError
 from cicpe.files import read_file, write_json
-from cicpe.problems import Problem, TaskBatch
+from cicpe.problems import Problem
+from cicpe.scoring import CERTAIN, DELTA, LONGEST, Score, needed, played
 from cicpe.training.callbacks import TrainingCallback
-from cicpe.training.recipes import Choice, candidates
+from cicpe.training.recipes import Choice
 from cicpe.training.run import CHECKPOINT
 
 TABLE = "race.json"
 """What was tried, in a run's folder."""
-DELTA = 0.1
-"""The delta that contenders are compared at."""
 MOST = 0.5
 """Share of the budget after which no further kind is tried."""
 LEAST = 1.0
@@ -40,12 +34,6 @@ SLICE = 0.15
 """Share of the budget that a contender is fitted for before it is scored."""
 SCORING = 0.05
 """Share of the budget that scoring it may take."""
-LONGEST = 100
-"""Queries of a scored episode, at most."""
-EPISODES = 512
-"""Held-out tasks, at most."""
-TOGETHER = 32
-"""Tasks that are played together while it is not known how long they take."""
 CALIBRATION = 0.35
 """Share of the budget that calibration may count on."""
 LEVEL = 1.645
@@ -54,69 +42,6 @@ AHEAD = 0.85
 """What a network's queries are to be, in those of a computed belief: it was taken at less, and ended behind."""
 VARIANT_AHEAD = 0.97
 """What the queries of another query rule are to be, in those of the usual one."""
-HONEST = 0.02
-"""How far, beyond chance, a computed belief's confidence may be from how often it is right, for the race to end."""
-CERTAIN = 0.96
-"""Confidence at which a scored episode need not be played on."""
-
-
-class Score(NamedTuple):
-    """How a contender did on held-out tasks."""
-
-    recipe: str
-    queries: float
-    """Needed at the middle epsilon for the accuracy that calibration will ask for so that 1 - DELTA is kept; above the
-    horizon where that was not reached."""
-    accuracy: float
-    """After all of its queries."""
-    horizon: int
-    episodes: int
-    seconds: float
-    """Of fitting and scoring."""
-    query_rule: str = ""
-    """How it chooses its queries."""
-    confidence: float = float("nan")
-    """Its mean confidence where these queries end; NaN where the accuracy was not reached."""
-    stopped_accuracy: float = float("nan")
-    """How often it is right there."""
-    expected: float = float("inf")
-    """The queries, were it right just as often as it says."""
-    fault: str | None = None
-    """Why it does not suit the problem."""
-
-    @property
-    def is_honest(self) -> bool:
-        """Whether it reached the accuracy and is right as often as it says."""
-        if not self.confidence <= 1:
-            return False
-        chance = 2 * math.sqrt(DELTA * (1 - DELTA) / self.episodes)
-        return abs(self.confidence - self.stopped_accuracy) <= HONEST + chance
-
-    @property
-    def row(self) -> dict[str, Any]:
-        """As it is kept; null queries where the accuracy was not reached."""
-        reached = self.fault is None and self.queries <= self.horizon
-        return {
-            "belief": self.recipe,
-            "query_rule": self.query_rule,
-            "queries_at_target": self.queries if reached else None,
-            "accuracy": self.accuracy,
-            "seconds": self.seconds,
-            "episodes": self.episodes,
-            "horizon": self.horizon,
-            "fault": self.fault,
-        }
-
-    @property
-    def line(self) -> str:
-        """In words."""
-        if self.fault is not None:
-            return f"tried {self.recipe}: {self.fault}"
-        needs = f"{self.queries:.1f} queries" if self.queries <= self.horizon else "too many queries"
-        return (
-            f"tried {self.recipe} ({self.query_rule}) for {self.seconds:.0f} s: {needs} to keep delta {DELTA:g}; "
-            f"{self.accuracy:.2f} are right after at most {self.horizon} queries ({self.episodes} tasks)"
-        )
 
 
 class _Contender(NamedTuple):
@@ -297,139 +222,6 @@ class Race:
         """Leaves the table in the run's folder, so that a resumed run goes on with the same kind."""
         if self.request.folder is not None:
             write_json(self.request.folder / TABLE, {"chosen": winner, "tried": [score.row for score in self.scores]})
-
-
-def played(belief: Belief, problem: Problem, epsilon: float, seconds: float, seed: int) -> EpisodeTable:
-    """As many held-out episodes as fit in the time: at least ``TOGETHER``, cut short after twice the time.
-
-    Args:
-        belief: Who plays.
-        problem: Draws the tasks.
-        epsilon: How close is close enough.
-        seconds: A limit.
-        seed: Seeds the tasks.
-
-    Returns:
-        What the belief would have done at every prefix.
-    """
-    rng, began = torch.Generator().manual_seed(seed), time.perf_counter()
-    parts: list[EpisodeTable] = []
-    settings = RecordSettings((epsilon,), certain=CERTAIN, deadline=began + 2 * seconds)
-    while sum(part.loss.shape[1] for part in parts) < EPISODES:
-        parts.append(tabulate(belief, TaskBatch.draw(problem, TOGETHER, rng), settings, rng))
-        spent = time.perf_counter() - began
-        if spent * (1 + 1 / len(parts)) > seconds:
-            break
-    return EpisodeTable.joined(parts)
-
-
-class Needed(NamedTuple):
-    """What an accuracy takes."""
-
-    queries: float
-    """On average; above the horizon where the accuracy is not reached, by how much is missing."""
-    accuracy: float
-    """After all queries."""
-    confidence: float = float("nan")
-    """The mean confidence where episodes end after these queries; NaN where the accuracy is not reached."""
-    stopped_accuracy: float = float("nan")
-    """How often they are right there."""
-
-
-def needed(
-    table: EpisodeTable, epsilon: float, horizon: int, wanted: float = 1 - DELTA, by_confidence: bool = False
-) -> Needed:
-    """The queries that an accuracy takes, and the accuracy at the end.
-
-    Args:
-        table: Recorded episodes.
-        epsilon: How close is close enough.
-        horizon: The most queries that the problem allows.
-        wanted: The accuracy.
-        by_confidence: Whether accuracy is what the belief itself expects, in the place of what happened.
-
-    Returns:
-        Both, with the confidence and the accuracy of the episodes where they end.
-    """
-    success = table.confidence[0] if by_confidence else table.loss[0] <= epsilon
-    rule, rows = STOP_RULES["confidence"], torch.arange(len(success))
-    stops = rule.stop_times(table, 0, rule.thresholds(None))
-    reached = float(success[:, -1].double().mean())
-    enough = [
-        Needed(float(stop.double().mean()), reached, float(table.confidence[0][rows, stop].double().mean()), accuracy)
-        for stop in stops
-        if (accuracy := float(success[rows, stop].double().mean())) >= wanted
-    ]
-    return min(enough, default=Needed(horizon * (2 - reached), reached))
-
-
-class QueryEstimate(NamedTuple):
-    """How many queries a problem may take, before anything is trained."""
-
-    queries: float | None
-    """Of an agent that needs no training; None where there is none, or where it was not right often enough."""
-    accuracy: float | None
-    """How often it was right after all of its queries."""
-    episodes: int
-    """Simulated tasks."""
-    horizon: int
-    """The most queries of each."""
-    least: float | None
-    """That any agent needs, by what an observation tells at most; None where nothing was seen to tell anything."""
-
-    def words(self, at_most: int) -> str:
-        """The estimate in a sentence or two.
-
-        Args:
-            at_most: How many queries the experiment allows.
-
-        Returns:
-            How many measurements to expect, and on what that rests.
-        """
-        if self.queries is not None:
-            return (
-                f"Expect about {amount(max(1, round(self.queries)), 'measurement')} "
-                f"({self.episodes} simulated campaigns of an untrained agent; {at_most} are allowed)."
-            )
-        if self.accuracy is not None:
-            return (
-                f"In {self.episodes} simulated campaigns an untrained agent was right in {self.accuracy:.0%} after "
-                f"{amount(self.horizon, 'measurement')}: it may take more. Allow more (at_most), ask less (within), "
-                "or train and see."
-            )
-        least = "more than can be said" if self.least is None else f"at least {max(1, round(self.least))}"
-        return f"Expect {least} measurements ({at_most} are allowed); training will say more."
-
-
-def estimate_queries(problem: Problem, epsilon: float, delta: float, seconds: float, seed: int) -> QueryEstimate:
-    """Plays simulated tasks with a belief that needs no training, where there is one for the problem.
-
-    Args:
-        problem: The family.
-        epsilon: How close is close enough.
-        delta: How often it may be missed.
-        seconds: How long it may take, about.
-        seed: Seeds everything.
-
-    Returns:
-        The estimate: rough, since nothing is calibrated.
-    """
-    bound = diagnose_problem(problem, (epsilon, epsilon), seed).bounds[0].least_queries
-    least = bound if math.isfinite(bound) else None
-    untrained = next((choice for choice in candidates(problem) if choice.recipe in ("particles", "functions")), None)
-    if untrained is None:
-        return QueryEstimate(None, None, 0, 0, least)
-    config = type(untrained.config).model_validate(
-        untrained.config.model_dump() | {"epsilon": (epsilon, epsilon), "horizon": min(problem.horizon, LONGEST)}
-    )
-    budget = Budget(minutes=seconds / config.fit_share / 60 / 2)
-    fitted = config.fit(FitRequest(problem, budget, seed, TrainingCallback()))
-    table = played(fitted.belief, problem, epsilon, seconds / 2, seed)
-    horizon = int(table.length.max())  # below the belief's own where the time was up
-    seen = table._replace(loss=table.loss[..., : horizon + 1], confidence=table.confidence[..., : horizon + 1])
-    enough = needed(seen, epsilon, problem.horizon, 1 - delta)
-    reached = enough.queries if enough.queries <= horizon else None
-    return QueryEstimate(reached, enough.accuracy, table.loss.shape[1], horizon, least)
 
 
 def read_table(folder: Path | None) -> dict[str, Any] | None:

@@ -8,11 +8,11 @@ import typer
 from cicpe.cli.output import note, print_json
 
 if TYPE_CHECKING:
+    from cicpe.estimate import QueryEstimate
     from cicpe.experiments import Experiment, ExperimentError
     from cicpe.experiments.parametric import ParametricExperiment
     from cicpe.experiments.predictive import PriorPredictive
     from cicpe.experiments.smooth import SmoothExperiment
-    from cicpe.race import QueryEstimate
 
 BAD_INPUT = 2
 
@@ -70,7 +70,7 @@ def _describe(plan: "Experiment", problem: Any, drawn: "PriorPredictive", png: P
 def _estimate(problem: "SmoothExperiment | ParametricExperiment", seconds: float, seed: int) -> "QueryEstimate":
     import torch
 
-    from cicpe.race import estimate_queries
+    from cicpe.estimate import estimate_queries
 
     torch.set_num_threads(1)
     assert problem.units.delta is not None

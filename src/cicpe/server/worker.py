@@ -96,8 +96,8 @@ def _estimate(asked: dict[str, Any]) -> dict[str, Any]:
     """Estimates how many measurements an experiment takes."""
     import torch
 
+    from cicpe.estimate import estimate_queries
     from cicpe.experiments import Experiment
-    from cicpe.race import estimate_queries
 
     torch.set_num_threads(1)
     problem = Experiment.from_document(asked["document"]).problem()

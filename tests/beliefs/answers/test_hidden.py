@@ -8,7 +8,8 @@ import pytest
 import torch
 from torch import Generator, Tensor
 
-from cicpe.beliefs.answers.hidden import EDGE, Nuisance, flat_numbers, has_numbers
+from cicpe.beliefs.answers.hidden import EDGE, Nuisance, has_numbers
+from cicpe.beliefs.numbers import flat_numbers
 from cicpe.problems import Problem
 from cicpe.problems.per_task import PerTaskProblem
 from cicpe.spaces import Box

@@ -10,14 +10,13 @@ discover codes.
 Shapes: n tasks, D numbers of the nuisance, S knots.
 """
 
-from typing import Any, final
+from typing import final
 
-import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Generator, Tensor
 
-from cicpe import trees
+from cicpe.beliefs.numbers import flat_numbers, independent_numbers, is_one_of, is_told
 from cicpe.problems.base import Problem, Task, TaskBatch
 
 MOST_NUMBERS = 12
@@ -29,50 +28,6 @@ PILOT = 4000
 KNOTS = 257
 EDGE = 3**0.5
 """Numbers on an even scale lie in [-EDGE, EDGE], where they have variance one."""
-
-
-def flat_numbers(task: Task) -> Float[Tensor, "n number"] | None:
-    """All numbers of a batch of tasks; None where it holds something else, or tasks of different sizes."""
-    columns: list[Tensor] = []
-    try:
-        leaves = trees.leaves(task)
-    except TypeError:
-        return None
-    for leaf in leaves:
-        if isinstance(leaf, np.ndarray) and leaf.dtype == object:
-            try:
-                rows = [_numbers_of(value) for value in leaf]
-            except RecursionError:  # an object that holds itself
-                return None
-            if any(row is None for row in rows) or len({len(row) for row in rows if row is not None}) != 1:
-                return None
-            columns.append(torch.tensor(rows, dtype=torch.float64))
-        elif isinstance(leaf, np.ndarray) and leaf.dtype.kind not in "biuf":
-            return None
-        else:
-            columns.append(torch.as_tensor(leaf).double().reshape(len(leaf), -1))
-    joined = torch.cat(columns, dim=1) if columns else None
-    return joined if joined is not None and bool(torch.isfinite(joined).all()) else None
-
-
-def _numbers_of(value: Any) -> list[float] | None:
-    """The numbers of one task of a plain Python or NumPy simulator."""
-    if isinstance(value, dict):
-        value = [value[key] for key in sorted(value, key=str)]
-    if isinstance(value, np.ndarray) and value.dtype.kind in "biuf":
-        value = value.astype(np.float64).reshape(-1).tolist()
-    if isinstance(value, Tensor):
-        value = value.double().flatten().tolist()
-    if isinstance(value, bool | int | float | np.number):
-        return [float(value)]
-    if isinstance(value, list | tuple):
-        parts = [_numbers_of(part) for part in value]
-        return None if any(part is None for part in parts) else [x for part in parts if part for x in part]
-    try:
-        fields = vars(value)
-    except TypeError:
-        return None
-    return _numbers_of(fields)
 
 
 @final
@@ -104,12 +59,8 @@ class Nuisance:
         if numbers is None:
             return None
         target, context = tasks.target.double(), tasks.context.double()
-        kept: list[int] = []
-        for i, column in enumerate(numbers.T):
-            told = torch.cat([context, numbers[:, kept]], dim=1)
-            if float(column.std()) > 0 and not is_told(column, told):
-                kept.append(i)
-        gives_answer = not all(_is_one_of(goal, numbers[:, kept]) for goal in target.T if float(goal.std()) > 0)
+        kept = independent_numbers(numbers, context)
+        gives_answer = not all(is_one_of(goal, numbers[:, kept]) for goal in target.T if float(goal.std()) > 0)
         if not gives_answer:
             kept = [i for i in kept if not is_told(numbers[:, i], target)]
         if len(kept) > MOST_NUMBERS:
@@ -142,24 +93,6 @@ class Nuisance:
             rank = torch.where(right > left, (left + right - 1) / 2.0, inside)
             columns.append(EDGE * (2 * rank / (KNOTS - 1) - 1))
         return torch.stack(columns, dim=1).float() if columns else torch.zeros(len(numbers), 0)
-
-
-def is_told(column: Tensor, told: Tensor) -> bool:
-    """Whether a number rises or falls with one that is known or asked for, in every pair of tasks."""
-    for other in told.T:
-        if float(other.std()) == 0:
-            continue
-        steps = column[other.argsort(stable=True)].diff()
-        slack = 1e-6 * float(column.std())
-        if bool((steps >= -slack).all()) or bool((steps <= slack).all()):
-            return True
-    return False
-
-
-def _is_one_of(column: Tensor, others: Tensor) -> bool:
-    """Whether one of the others says as much as a number: each rises or falls with the other."""
-    pairs = ((column, other) for other in others.T)
-    return any(is_told(one, two[:, None]) and is_told(two, one[:, None]) for one, two in pairs)
 
 
 def has_numbers(problem: Problem, seed: int = 0) -> bool:

@@ -16,11 +16,17 @@ from jaxtyping import Float
 from torch import Generator, Tensor, nn
 
 from cicpe.beliefs.answers.answer_map import AnswerMap
+from cicpe.beliefs.copula import (
+    KNOTS,
+    REACH,
+    correlated_scores,
+    correlation_factor,
+    normal_scores,
+    quantile_knots,
+    values_at_scores,
+)
 from cicpe.spaces import Space, Sphere
 
-KNOTS = 257
-REACH = 4.0
-"""Knots of the quantiles lie at latent coordinates from -REACH to REACH."""
 MOST_VALUES = 256
 """Targets with at most this many different values are a finite set of answers."""
 CELLS = 64
@@ -102,7 +108,7 @@ class Prior(nn.Module):
 
     def _tabulate(self, places_MV: Tensor, columns_MV: Tensor, x: int, rng: Generator) -> None:
         """Sets the tables of the copula of some columns."""
-        scores = _normal_scores(columns_MV, rng)
+        scores = normal_scores(columns_MV, rng)
         if self.sphere:
             radius = torch.linalg.vector_norm(torch.randn((len(scores), x), generator=rng), dim=1, keepdim=True)
             scores[:, :x] = places_MV[:, :x].double() * radius
@@ -110,9 +116,14 @@ class Prior(nn.Module):
         if self.sphere:
             correlation[:x] = correlation[:, :x] = 0
             correlation[:x, :x] = torch.eye(x)
-        factor = _factor(correlation, len(scores))
+        factor = correlation_factor(correlation, len(scores))
         latent = torch.linalg.solve_triangular(factor, scores.T, upper=False).T
-        tables = {"draws_MV": places_MV, "latent_MV": latent, "knots_VS": _knots(columns_MV), "factor_VV": factor}
+        tables = {
+            "draws_MV": places_MV,
+            "latent_MV": latent,
+            "knots_VS": quantile_knots(columns_MV),
+            "factor_VV": factor,
+        }
         for name, table in tables.items():
             setattr(self, name, table.float().contiguous())
 
@@ -126,8 +137,8 @@ class Prior(nn.Module):
 
     def places(self, latent: Float[Tensor, "*batch V"]) -> Float[Tensor, "*batch V"]:
         """The places at latent coordinates: answer and nuisance."""
-        score = _scores(latent, self.factor_VV)
-        place = _at_scores(self.knots_VS, score)
+        score = correlated_scores(latent, self.factor_VV)
+        place = values_at_scores(self.knots_VS, score)
         if self.sphere:
             x = self.sizes.answer
             direction = score[..., :x] / torch.linalg.vector_norm(score[..., :x], dim=-1, keepdim=True).clamp_min(1e-9)
@@ -170,108 +181,7 @@ class Prior(nn.Module):
         return value
 
 
-@final
-class Copula(NamedTuple):
-    """Columns of numbers as functions of latent coordinates that are standard normal."""
-
-    knots_VS: Float[Tensor, "V S"]
-    factor_VV: Float[Tensor, "V V"]
-
-    @classmethod
-    def learn(cls, columns_MV: Float[Tensor, "M V"], rng: Generator) -> "Copula":
-        """The Gaussian copula of columns, with their own quantiles.
-
-        Args:
-            columns_MV: Draws of the numbers.
-            rng: Breaks ties.
-
-        Returns:
-            The copula.
-        """
-        scores = _normal_scores(columns_MV, rng)
-        correlation = torch.corrcoef(scores.T).reshape(len(scores.T), -1)
-        return cls(_knots(columns_MV), _factor(correlation, len(scores)))
-
-    def misfit(self, columns_MV: Float[Tensor, "M V"], rng: Generator) -> float:
-        """How far the joint distribution of columns is from a Gaussian copula.
-
-        Args:
-            columns_MV: Draws of the numbers.
-            rng: Breaks ties.
-
-        Returns:
-            The largest difference between the distribution of the squared length of their latent coordinates and
-            chi-square: near 0 where the copula holds, large where numbers have a fixed length or sum.
-        """
-        scores = _normal_scores(columns_MV, rng)
-        latent = torch.linalg.solve_triangular(self.factor_VV, scores.T, upper=False)
-        squared = latent.square().sum(dim=0).sort().values
-        expected = torch.special.gammainc(torch.tensor(len(latent) / 2).double(), squared / 2)
-        actual = (torch.arange(len(squared)).double() + 0.5) / len(squared)
-        return float((expected - actual).abs().max())
-
-    def values(self, latent: Float[Tensor, "*batch V"]) -> Float[Tensor, "*batch V"]:
-        """The numbers at latent coordinates."""
-        return _at_scores(self.knots_VS, _scores(latent, self.factor_VV))
-
-
-def _knots(columns_MV: Tensor) -> Float[Tensor, "V S"]:
-    """Quantiles of columns, at even latent coordinates."""
-    levels = torch.special.ndtr(torch.linspace(-REACH, REACH, KNOTS, dtype=torch.float64))
-    ordered = columns_MV.double().sort(dim=0).values
-    return torch.stack([_quantiles(column, levels) for column in ordered.T])
-
-
-def _factor(correlation: Tensor, draws: int) -> Float[Tensor, "V V"]:
-    """A Cholesky factor of correlations, of which those that may be chance are taken as zero."""
-    correlation = torch.where(correlation.abs() < 5 / math.sqrt(draws), 0.0, correlation)
-    correlation.fill_diagonal_(1.0)
-    return _cholesky(correlation)
-
-
-def _scores(latent: Tensor, factor_VV: Tensor) -> Tensor:
-    """Correlated normal scores of latent coordinates."""
-    # Sums of few terms, in their order: the same whatever else is in the batch.
-    return (latent[..., None, :] * factor_VV).sum(dim=-1)
-
-
-def _at_scores(knots_VS: Tensor, score: Tensor) -> Tensor:
-    """Columns at their normal scores, between their knots."""
-    at = ((score.clamp(-REACH, REACH) + REACH) / (2 * REACH) * (KNOTS - 1)).clamp(0, KNOTS - 1.001)
-    cell = at.long()
-    column = torch.arange(score.shape[-1])
-    below, above = knots_VS[column, cell], knots_VS[column, cell + 1]
-    return below + (above - below) * (at - cell)
-
-
 def _finite_values(answers_MX: Tensor) -> tuple[Float[Tensor, "N X"], Float[Tensor, " N"]] | None:
     """The different answers and their shares, where they are few."""
     values, counts = answers_MX.unique(dim=0, return_counts=True)  # type: ignore[no-untyped-call]
     return (values, counts / counts.sum()) if len(values) <= min(MOST_VALUES, len(answers_MX) // 8) else None
-
-
-def _normal_scores(places: Tensor, rng: Generator) -> Float[Tensor, "M V"]:
-    """Standard normal scores of every column by its ranks; equal values are put in a random order."""
-    n = len(places)
-    shuffle = torch.randperm(n, generator=rng)
-    ranks = torch.empty(places.shape, dtype=torch.float64)
-    for v in range(places.shape[1]):
-        order = shuffle[places[shuffle, v].argsort(stable=True)]
-        ranks[order, v] = torch.arange(n, dtype=torch.float64)
-    value: Tensor = torch.special.ndtri((ranks + 0.5) / n)
-    return value
-
-
-def _quantiles(ordered: Tensor, levels: Tensor) -> Tensor:
-    at = (levels * len(ordered) - 0.5).clamp(0, len(ordered) - 1)
-    below = at.long().clamp_max(len(ordered) - 2)
-    return ordered[below] + (ordered[below + 1] - ordered[below]) * (at - below)
-
-
-def _cholesky(correlation: Tensor) -> Tensor:
-    """The factor of a correlation matrix, whose small eigenvalues may have to be raised."""
-    values, vectors = torch.linalg.eigh(correlation)
-    raised = vectors @ torch.diag(values.clamp_min(1e-3)) @ vectors.T
-    scale = raised.diagonal().rsqrt()
-    value: Tensor = torch.linalg.cholesky(scale[:, None] * raised * scale)
-    return value

@@ -20,8 +20,8 @@ from jaxtyping import Float
 from torch import Generator, Tensor
 
 from cicpe import trees
-from cicpe.beliefs.answers.hidden import flat_numbers, is_told
-from cicpe.beliefs.answers.prior import Copula
+from cicpe.beliefs.copula import Copula
+from cicpe.beliefs.numbers import flat_numbers, independent_numbers, is_told
 from cicpe.problems.base import Problem, Task, TaskBatch
 from cicpe.spaces import Box
 
@@ -132,12 +132,8 @@ class TaskNumbers:
         numbers = flat_numbers(tasks.task) if arrays else None
         if numbers is None or numbers.shape[1] > MOST_NUMBERS:
             return None
-        kept: list[int] = []
         context = tasks.context.double()
-        for i, column in enumerate(numbers.T):
-            told = torch.cat([context, numbers[:, kept]], dim=1)
-            if float(column.std()) > 0 and not is_told(column, told):
-                kept.append(i)
+        kept = independent_numbers(numbers, context)
         if not kept:
             return None
         read = cls(trees.select(tasks.task, torch.arange(2)), tuple(kept), numbers, context)

@@ -1,0 +1,148 @@
+"""How many queries a belief needs for an accuracy on held-out simulated tasks: what races and estimates rest on."""
+
+import math
+import time
+from typing import Any, NamedTuple
+
+import torch
+
+from cicpe.agents.stop_rules import STOP_RULES
+from cicpe.beliefs.base import Belief
+from cicpe.episodes.table import EpisodeTable, RecordSettings, tabulate
+from cicpe.problems import Problem, TaskBatch
+
+DELTA = 0.1
+"""The delta that contenders are compared at."""
+LONGEST = 100
+"""Queries of a scored episode, at most."""
+EPISODES = 512
+"""Held-out tasks, at most."""
+TOGETHER = 32
+"""Tasks that are played together while it is not known how long they take."""
+HONEST = 0.02
+"""How far, beyond chance, a computed belief's confidence may be from how often it is right, for the race to end."""
+CERTAIN = 0.96
+"""Confidence at which a scored episode need not be played on."""
+
+
+class Score(NamedTuple):
+    """How a contender did on held-out tasks."""
+
+    recipe: str
+    queries: float
+    """Needed at the middle epsilon for the accuracy that calibration will ask for so that 1 - DELTA is kept; above the
+    horizon where that was not reached."""
+    accuracy: float
+    """After all of its queries."""
+    horizon: int
+    episodes: int
+    seconds: float
+    """Of fitting and scoring."""
+    query_rule: str = ""
+    """How it chooses its queries."""
+    confidence: float = float("nan")
+    """Its mean confidence where these queries end; NaN where the accuracy was not reached."""
+    stopped_accuracy: float = float("nan")
+    """How often it is right there."""
+    expected: float = float("inf")
+    """The queries, were it right just as often as it says."""
+    fault: str | None = None
+    """Why it does not suit the problem."""
+
+    @property
+    def is_honest(self) -> bool:
+        """Whether it reached the accuracy and is right as often as it says."""
+        if not self.confidence <= 1:
+            return False
+        chance = 2 * math.sqrt(DELTA * (1 - DELTA) / self.episodes)
+        return abs(self.confidence - self.stopped_accuracy) <= HONEST + chance
+
+    @property
+    def row(self) -> dict[str, Any]:
+        """As it is kept; null queries where the accuracy was not reached."""
+        reached = self.fault is None and self.queries <= self.horizon
+        return {
+            "belief": self.recipe,
+            "query_rule": self.query_rule,
+            "queries_at_target": self.queries if reached else None,
+            "accuracy": self.accuracy,
+            "seconds": self.seconds,
+            "episodes": self.episodes,
+            "horizon": self.horizon,
+            "fault": self.fault,
+        }
+
+    @property
+    def line(self) -> str:
+        """In words."""
+        if self.fault is not None:
+            return f"tried {self.recipe}: {self.fault}"
+        needs = f"{self.queries:.1f} queries" if self.queries <= self.horizon else "too many queries"
+        return (
+            f"tried {self.recipe} ({self.query_rule}) for {self.seconds:.0f} s: {needs} to keep delta {DELTA:g}; "
+            f"{self.accuracy:.2f} are right after at most {self.horizon} queries ({self.episodes} tasks)"
+        )
+
+
+def played(belief: Belief, problem: Problem, epsilon: float, seconds: float, seed: int) -> EpisodeTable:
+    """As many held-out episodes as fit in the time: at least ``TOGETHER``, cut short after twice the time.
+
+    Args:
+        belief: Who plays.
+        problem: Draws the tasks.
+        epsilon: How close is close enough.
+        seconds: A limit.
+        seed: Seeds the tasks.
+
+    Returns:
+        What the belief would have done at every prefix.
+    """
+    rng, began = torch.Generator().manual_seed(seed), time.perf_counter()
+    parts: list[EpisodeTable] = []
+    settings = RecordSettings((epsilon,), certain=CERTAIN, deadline=began + 2 * seconds)
+    while sum(part.loss.shape[1] for part in parts) < EPISODES:
+        parts.append(tabulate(belief, TaskBatch.draw(problem, TOGETHER, rng), settings, rng))
+        spent = time.perf_counter() - began
+        if spent * (1 + 1 / len(parts)) > seconds:
+            break
+    return EpisodeTable.joined(parts)
+
+
+class Needed(NamedTuple):
+    """What an accuracy takes."""
+
+    queries: float
+    """On average; above the horizon where the accuracy is not reached, by how much is missing."""
+    accuracy: float
+    """After all queries."""
+    confidence: float = float("nan")
+    """The mean confidence where episodes end after these queries; NaN where the accuracy is not reached."""
+    stopped_accuracy: float = float("nan")
+    """How often they are right there."""
+
+
+def needed(
+    table: EpisodeTable, epsilon: float, horizon: int, wanted: float = 1 - DELTA, by_confidence: bool = False
+) -> Needed:
+    """The queries that an accuracy takes, and the accuracy at the end.
+
+    Args:
+        table: Recorded episodes.
+        epsilon: How close is close enough.
+        horizon: The most queries that the problem allows.
+        wanted: The accuracy.
+        by_confidence: Whether accuracy is what the belief itself expects, in the place of what happened.
+
+    Returns:
+        Both, with the confidence and the accuracy of the episodes where they end.
+    """
+    success = table.confidence[0] if by_confidence else table.loss[0] <= epsilon
+    rule, rows = STOP_RULES["confidence"], torch.arange(len(success))
+    stops = rule.stop_times(table, 0, rule.thresholds(None))
+    reached = float(success[:, -1].double().mean())
+    enough = [
+        Needed(float(stop.double().mean()), reached, float(table.confidence[0][rows, stop].double().mean()), accuracy)
+        for stop in stops
+        if (accuracy := float(success[rows, stop].double().mean())) >= wanted
+    ]
+    return min(enough, default=Needed(horizon * (2 - reached), reached))
