@@ -62,6 +62,22 @@ def test_what_is_hidden_is_counted() -> None:
     seen = diagnose_problem(make_problem("ackley", dim=3))
     assert (seen.answer, seen.hidden) == (3, 2)
     assert diagnose_problem(make_problem("gp-max")).hidden is None
+    assert not seen.gives_answer
+
+
+class TwoTosses(Coin):
+    """Of two biases, the difference: a function of both."""
+
+    def sample(self, n: int, rng: Generator) -> Tensor:
+        return torch.rand((n, 2), generator=rng)
+
+    def target(self, task: Tensor) -> Tensor:
+        return (1 + task[:, :1] - task[:, 1:]) / 2
+
+
+def test_an_answer_that_is_a_function_is_no_number_of_its_own() -> None:
+    seen = diagnose_problem(TwoTosses())
+    assert (seen.hidden, seen.gives_answer) == (2, True)
 
 
 def test_the_command_says_it(run: Run) -> None:

@@ -52,7 +52,9 @@ class FamilyPortrait(NamedTuple):
     """A family before training."""
 
     hidden: int | None
-    """Hidden numbers beside the answer; None where they cannot be read."""
+    """Hidden numbers beside the answer (or, where they give it, in all); None where they cannot be read."""
+    gives_answer: bool
+    """Whether the answer is a function of several of those numbers."""
     task_numbers: int | None
     """All numbers of a task; None where it holds something else."""
     answer: int
@@ -90,6 +92,7 @@ def diagnose_problem(problem: Problem, epsilon: tuple[float, float] | None = Non
     bounds = tuple(_bound(tasks, value, bits) for value in log_grid(*(epsilon or problem.default_epsilon), 3))
     diagnosis = FamilyPortrait(
         hidden=None if nuisance is None else nuisance.size,
+        gives_answer=nuisance is not None and nuisance.gives_answer,
         task_numbers=None if numbers is None else numbers.shape[1],
         answer=problem.answer_space.dim,
         observation=tuple(_kind(head) for head in heads),

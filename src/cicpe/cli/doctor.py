@@ -111,7 +111,7 @@ def _as_json(seen: "FamilyPortrait") -> dict[str, Any]:
     kinds = list(dict.fromkeys(seen.observation))
     return {
         **seen._asdict(),
-        "unknowns": None if seen.hidden is None else seen.hidden + seen.answer,
+        "unknowns": None if seen.hidden is None else seen.hidden + (0 if seen.gives_answer else seen.answer),
         "observation_kind": kinds[0] if len(kinds) == 1 else kinds,
         "expected_queries": bounds[len(bounds) // 2]["least_queries"],
         "bounds": bounds,
@@ -120,8 +120,12 @@ def _as_json(seen: "FamilyPortrait") -> dict[str, Any]:
 
 
 def _lines(problem: "Problem", seen: "FamilyPortrait") -> list[str]:
-    beside = "what else is hidden cannot be read as numbers" if seen.hidden is None else amount(seen.hidden, "number")
-    hidden = beside if seen.hidden is None else f"{beside} beside it"
+    if seen.hidden is None:
+        hidden = "what else is hidden cannot be read as numbers"
+    elif seen.gives_answer:
+        hidden = f"it is a function of {amount(seen.hidden, 'number')}"
+    else:
+        hidden = f"{amount(seen.hidden, 'number')} beside it"
     where = ", ".join(f"{value:.3g}" for value in seen.best_query)
     lines = [
         f"Hidden           an answer of {amount(seen.answer, 'number')}; {hidden}",
