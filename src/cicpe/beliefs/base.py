@@ -404,6 +404,17 @@ class BeliefConfig(Config, ABC):
         """Share of a budget in minutes that the fit takes; the rest is for calibration."""
         return 1 - CALIBRATION_SHARE
 
+    def with_actor(self, actor: str) -> "BeliefConfig":
+        """The same with queries that are chosen by one of the paper's rules.
+
+        Args:
+            actor: Its name.
+
+        Returns:
+            The configuration; a kind that chooses its own queries refuses.
+        """
+        raise InvalidInput("actor", actor, f"left out with the recipe {self.kind}: it chooses its own queries")
+
     @property
     @abstractmethod
     def query_rule(self) -> str:

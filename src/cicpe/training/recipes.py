@@ -261,6 +261,7 @@ def choose(recipe: str | None, problem: Problem, actor: str | None = None) -> Ch
         recipe = "fast" if actor is not None else _recipe_for(problem)
     if recipe not in RECIPES and recipe in KINDS:
         config = config_class(recipe).default_for(problem)
+        config = config if actor is None else config.with_actor(actor)
         return Choice(recipe, config, (f"recipe {recipe}: {config.describe()}",))
     if recipe not in RECIPES:
         raise InvalidInput("recipe", recipe, f"one of {', '.join({**RECIPES, **KINDS})}")

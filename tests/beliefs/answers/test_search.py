@@ -6,15 +6,21 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from cicpe.beliefs.answers.belief import AnswerBelief
+from cicpe.beliefs.answers.belief import AnswerBelief, QueryConfig
 from cicpe.beliefs.answers.cloud import CloudSearch, log_weights
+from cicpe.beliefs.answers.config import AnswerBeliefConfig
 from cicpe.beliefs.answers.grid import GridSearch, spread_out
 from cicpe.beliefs.answers.heads import BinaryHead, Heads
 from cicpe.beliefs.answers.model import AnswerModel
 from cicpe.beliefs.answers.prior import Prior
 from cicpe.beliefs.answers.success import Success
+from cicpe.beliefs.base import FitRequest
+from cicpe.beliefs.budget import Budget
+from cicpe.errors import InvalidInput
+from cicpe.problems import make_problem
 from cicpe.spaces import Box, Sphere
 from cicpe.statistics import effective_size, systematic
+from cicpe.training.callbacks import TrainingCallback
 from linear_family import NOISE, SIDE, linear_model, posterior
 
 
@@ -148,3 +154,50 @@ def test_points_that_are_spread_out_have_the_shares_of_what_is_near() -> None:
     order = centre[:, 0].argsort()
     assert centre[order, 0].tolist() == pytest.approx([0.0, 1.0], abs=0.01)
     assert (share[order] / share.sum()).tolist() == pytest.approx([0.75, 0.25])
+
+
+def _coin_belief(goal: str) -> AnswerBelief:
+    """A bias from tosses, whose queries are drawn by a rule of the paper."""
+    space, rng = Box([0.0], [1.0]), torch.Generator().manual_seed(0)
+    prior = Prior.learn(torch.rand((20_000, 1), generator=rng) * 2 - 1, space, rng)
+    heads = Heads((BinaryHead(low=0.0, high=1.0),))
+    model = AnswerModel((space, space), heads, prior, 0, 0, Success(space, False), 8)
+    model.network = Coin()  # type: ignore[assignment]
+    return AnswerBelief(model, GridSearch(model, 256), 40, 0.1, QueryConfig.model_validate({"goal": goal}))
+
+
+def _queries(goal: str, tosses: int, n: int = 400) -> Tensor:
+    """Queries of many steps after so many tosses, nine in ten of which were heads."""
+    belief = _coin_belief(goal)
+    state = belief.begin(torch.zeros(1, 0))
+    for toss in range(tosses):
+        state = belief.update(state, torch.tensor([[0.5]]), torch.tensor([[float(toss % 10 != 0)]]))
+    rng = torch.Generator().manual_seed(1)
+    return torch.cat([belief.assess(state, (0.1,), rng).query[0, :, 0] for _ in range(n)])
+
+
+def test_thompson_queries_are_distributed_as_the_posterior() -> None:
+    drawn, exact = _queries("ts", 30), torch.distributions.Beta(1.0 + 27, 1.0 + 3)
+    assert float(drawn.mean()) == pytest.approx(float(exact.mean), abs=0.02)
+    assert float(drawn.std()) == pytest.approx(float(exact.stddev), rel=0.15)
+
+
+def test_top_two_queries_are_farther_from_the_mean_than_thompson_ones() -> None:
+    mean = 28 / 32
+    apart = {goal: float((_queries(goal, 30) - mean).abs().mean()) for goal in ("ts", "ttps")}
+    assert 1.1 < apart["ttps"] / apart["ts"] < 1.5
+
+
+def test_uniform_queries_know_nothing_of_the_posterior() -> None:
+    drawn = _queries("uniform", 30)
+    assert float(drawn.mean()) == pytest.approx(0.5, abs=0.05)
+    assert float(drawn.std()) == pytest.approx(12**-0.5, rel=0.1)
+
+
+def test_plausible_answers_are_no_queries_of_another_space() -> None:
+    config = AnswerBeliefConfig().with_actor("ts")
+    problem = make_problem("gp-max")
+    with pytest.raises(InvalidInput, match="both spaces must be one"):
+        config.fit(FitRequest(problem, Budget(updates=1), 0, TrainingCallback()))
+    with pytest.raises(InvalidInput, match="ts, ttps, uniform"):
+        AnswerBeliefConfig().with_actor("td3")

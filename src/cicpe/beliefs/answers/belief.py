@@ -18,7 +18,7 @@ from cicpe import trees
 from cicpe.beliefs.answers.cloud import CloudSearch
 from cicpe.beliefs.answers.grid import MOST_TABLE, GridSearch, QueryTable, WeightedAnswers
 from cicpe.beliefs.answers.model import AnswerModel
-from cicpe.beliefs.answers.queries import Goal, answer_kernel, remaining_uncertainty
+from cicpe.beliefs.answers.queries import Goal, Sampling, answer_kernel, remaining_uncertainty
 from cicpe.beliefs.answers.recommendation import recommend
 from cicpe.beliefs.base import Assessment, Belief
 from cicpe.beliefs.predictors import Prediction
@@ -36,8 +36,8 @@ MANY = 16
 class QueryConfig(Config):
     """How queries are chosen."""
 
-    goal: Goal = "information"
-    """What a query is to tell."""
+    goal: Goal | Sampling = "information"
+    """What a query is to tell; or one of the paper's rules, which draw it (ts and ttps where queries are answers)."""
     candidates: int = Field(default=40, ge=4, le=10**5)
     """Queries that are compared."""
     stride: int = Field(default=4, ge=1)
@@ -247,8 +247,13 @@ class AnswerBelief(Belief):
     # ------------------------------------------------------------ queries
 
     def _query(self, state: Any, numbers: "_Numbers", std_BX: Tensor, mean_BX: Tensor) -> Float[Tensor, "B Q"]:
+        goal = self.config.goal
+        if goal == "uniform":
+            return numbers.anywhere_1Q.expand(len(mean_BX), -1)
         chosen = self.search.draws(state, self.config.draws, numbers.offset)
         places = self.search.places_GV[chosen] if isinstance(self.search, GridSearch) else chosen
+        if goal in ("ts", "ttps"):
+            return self._sampled_query(places[..., : self.answer_space.dim], mean_BX, numbers)
         kernel = self._kernel(chosen, places[..., : self.answer_space.dim], std_BX)
         space = self.query_space
         if space.dim == 1:
@@ -258,6 +263,18 @@ class AnswerBelief(Belief):
         unit_BAQ = self._candidates(places, numbers, mean_BX)
         left = self._uncertainty(state, unit_BAQ, places, kernel, numbers)
         return space.project(space.from_unit(unit_BAQ[torch.arange(len(left)), first_of_best(-left)]))
+
+    def _sampled_query(self, answer_BMX: Tensor, mean_BX: Tensor, numbers: "_Numbers") -> Float[Tensor, "B Q"]:
+        """Thompson sampling: a plausible answer. Of top-two sampling, half of the time the farther of two.
+
+        With probability 1/2 a challenger replaces a sample that is closer to the posterior mean (the paper's TTPS).
+        """
+        m = answer_BMX.shape[1]
+        first, second = (answer_BMX[:, int(float(share) * m)] for share in numbers.length_A1[:2, 0])
+        if self.config.goal == "ttps" and float(numbers.length_A1[2, 0]) < 0.5:
+            apart = [torch.linalg.vector_norm(answer - mean_BX, dim=-1) for answer in (first, second)]
+            first = torch.where((apart[0] < apart[1])[:, None], second, first)
+        return self.query_space.project(self.answer_space.from_unit(first))
 
     def _kernel(self, chosen: Tensor, answer_BMX: Tensor, std_BX: Tensor) -> Float[Tensor, "B M M"]:
         """How close the answers of draws are; on a grid a learned success is looked up."""
@@ -281,7 +298,15 @@ class AnswerBelief(Belief):
         context = state.context_BC[:, None, None]
         parameters = self.model.network(unit_BAQ[:, :, None], places[:, None], context)
         heads, quick = self.model.heads.simplified(parameters)
-        return remaining_uncertainty(heads, quick, kernel, numbers.uniform_JY2, self.config.goal)
+        return remaining_uncertainty(heads, quick, kernel, numbers.uniform_JY2, self._lookahead)
+
+    @property
+    def _lookahead(self) -> Goal:
+        goal = self.config.goal
+        assert goal != "ts"
+        assert goal != "ttps"
+        assert goal != "uniform"
+        return goal
 
     def _best_on_line(
         self, state: Any, drawn: Tensor, kernel: Tensor, numbers: "_Numbers", table: QueryTable | None
@@ -294,7 +319,7 @@ class AnswerBelief(Belief):
                 left = self._uncertainty(state, even[chosen_BA], drawn, kernel, numbers)
             else:
                 heads, parameters = table.quick_heads, table.quick_AGP[chosen_BA[:, :, None], drawn[:, None]]
-                left = remaining_uncertainty(heads, parameters, kernel, numbers.uniform_JY2, self.config.goal)
+                left = remaining_uncertainty(heads, parameters, kernel, numbers.uniform_JY2, self._lookahead)
             return chosen_BA[rows, first_of_best(-left)]
 
         stride, size = self.config.stride, len(even)
@@ -328,6 +353,7 @@ class _Numbers(NamedTuple):
     even_AQ: Tensor
     length_A1: Tensor
     normal_AQ: Tensor
+    anywhere_1Q: Tensor
 
     @classmethod
     def draw(cls, config: QueryConfig, space: Space, entries: int, rng: Generator) -> "_Numbers":
@@ -341,4 +367,5 @@ class _Numbers(NamedTuple):
             even_AQ=even_points(space, a, seed),
             length_A1=torch.rand((a, 1), generator=rng),
             normal_AQ=torch.randn((a, space.dim), generator=rng),
+            anywhere_1Q=space.sample(1, torch.Generator().manual_seed(seed)),
         )

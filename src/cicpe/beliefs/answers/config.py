@@ -3,7 +3,7 @@
 import math
 import time
 from dataclasses import replace
-from typing import ClassVar, Literal, final
+from typing import ClassVar, Literal, final, get_args
 
 import torch
 from pydantic import Field
@@ -15,10 +15,11 @@ from cicpe.beliefs.answers.heads import AnyHead, Heads
 from cicpe.beliefs.answers.learn import Family, Learner, LearningSizes, Limit
 from cicpe.beliefs.answers.model import AnswerModel
 from cicpe.beliefs.answers.prior import PriorSizes
-from cicpe.beliefs.answers.queries import Goal
+from cicpe.beliefs.answers.queries import Goal, Sampling
 from cicpe.beliefs.base import CalibrationPlan, ComputedBeliefConfig, FitRequest, FittedBelief, TaskShape
 from cicpe.beliefs.budget import Budget
 from cicpe.config import GrownConfig
+from cicpe.errors import InvalidInput
 from cicpe.problems.base import Problem, TaskBatch
 
 LONGER_SHARE = 0.3
@@ -28,7 +29,7 @@ LOOK_SHARE = 0.06
 FINEST, COARSEST = 512, 128
 """Candidates on a line: five per epsilon, within these bounds."""
 
-RIVALS: dict[Goal, tuple[Goal, ...]] = {"information": ("agreement",)}
+RIVALS: dict[Goal | Sampling, tuple[Goal, ...]] = {"information": ("agreement",)}
 """What a query is to tell, and what else a race compares it with."""
 MOST_SCATTERED = 3
 """Hidden numbers that give the answer of which even points can be kept."""
@@ -99,7 +100,17 @@ class AnswerBeliefConfig(ComputedBeliefConfig, GrownConfig):
             verify_episodes=60,
         )
 
+    def with_actor(self, actor: str) -> "AnswerBeliefConfig":
+        if actor not in get_args(Sampling):
+            raise InvalidInput(
+                "actor", actor, f"one of {', '.join(get_args(Sampling))} with the recipe answers, or left out"
+            )
+        return self.model_copy(update={"queries": self.queries.model_copy(update={"goal": actor})})
+
     def fit(self, request: FitRequest) -> FittedBelief:
+        if self.queries.goal in ("ts", "ttps") and request.problem.query_space != request.problem.answer_space:
+            why = "ts and ttps query plausible answers, so both spaces must be one"
+            raise InvalidInput("queries.goal", self.queries.goal, f"information, agreement, success or uniform: {why}")
         began, problem, budget = time.perf_counter(), request.problem, request.budget
         seconds = None if budget.minutes is None else self.fit_share * 60 * budget.minutes
         sizes = LearningSizes(self.hidden, self.steps, self.batch, self.learning_rate, self.prior_draws)
