@@ -47,7 +47,7 @@ help:
 	@echo "make fuzz           two thousand mutated experiment files"
 	@echo "make results        measure the zoo and write the pages and figures of docs/results"
 	@echo "make figures        draw every figure of docs/images (half an hour on one core; SURVEY=folder of the copper survey)"
-	@echo "make reproduce      the paper's tables by the paper's protocol, into docs/RESULTS.md (50 core-hours; ARGS='--family best-arm --jobs 2')"
+	@echo "make reproduce      the paper's tables by the paper's protocol, into docs/RESULTS.md (25 core-hours; ARGS='--family best-arm --jobs 2')"
 	@echo "make copper         train and measure on the copper survey (after cicpe data fit)"
 	@echo "make venv           only make the virtual environment ($(VENV))"
 	@echo "make clean          remove the virtual environment and the caches"
