@@ -22,7 +22,7 @@ READY :=
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test test-slow test-shapes test-arithmetic test-lowest audit check format docs docs-serve package release bench bench-recipes attack soak train-zoo ready-made fuzz results copper clean
+.PHONY: help venv demo test test-slow test-shapes test-arithmetic test-lowest audit check format docs docs-serve package release bench bench-recipes attack soak train-zoo ready-made fuzz results figures reproduce copper clean
 
 help:
 	@echo "make demo           train an agent from scratch, deploy it, watch a session (about three minutes)"
@@ -46,6 +46,8 @@ help:
 	@echo "make ready-made     train, certify and measure the ready-made kinds of experiment (an hour on one core)"
 	@echo "make fuzz           two thousand mutated experiment files"
 	@echo "make results        measure the zoo and write the pages and figures of docs/results"
+	@echo "make figures        draw every figure of docs/images (half an hour on one core; SURVEY=folder of the copper survey)"
+	@echo "make reproduce      the paper's tables by the paper's protocol, into docs/RESULTS.md (25 core-hours; ARGS='--family best-arm --jobs 2')"
 	@echo "make copper         train and measure on the copper survey (after cicpe data fit)"
 	@echo "make venv           only make the virtual environment ($(VENV))"
 	@echo "make clean          remove the virtual environment and the caches"
@@ -154,8 +156,20 @@ results: $(READY)
 	$(BIN)/python scripts/comparisons.py
 	$(BIN)/python scripts/references.py
 	$(BIN)/python benchmarks/value_against_argmax.py
-	$(BIN)/python scripts/figures.py
+	$(MAKE) figures
 	$(BIN)/python scripts/results.py readme
+
+SURVEY ?=
+
+# What needs the fitted copper fields (cicpe data fit FOLDER) or the survey is left as it is where they are missing.
+figures: $(READY)
+	$(BIN)/python scripts/figures.py $(if $(SURVEY),--survey $(SURVEY))
+
+ARGS ?=
+
+# Three seeds of every family and dimension; the same command again goes on where it was.
+reproduce: $(READY)
+	$(BIN)/python scripts/reproduce.py $(ARGS)
 
 # Needs the fitted fields (cicpe data fit FOLDER); about three hours on one core.
 copper: $(READY)

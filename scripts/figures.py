@@ -1,10 +1,12 @@
 """Draws every figure of docs/images and writes docs/results/figures.md, from result files and short runs of the zoo.
 
-    python scripts/figures.py                        # all of them, about two minutes on one core
-    python scripts/figures.py survival reliability   # some
+    python scripts/figures.py                        # all of them, about half an hour on one core
+    python scripts/figures.py campaign reliability   # some
+    python scripts/figures.py --redraw main          # one of the paper's, from what was measured before
+    python scripts/figures.py --survey FOLDER copper-regions    # what needs the samples of the survey
 
-Each figure is a function here: it measures (or reads) and hands arrays to ``cicpe.plots``. Captions say on how many
-tasks and with which seed, and are kept in docs/images/captions.json.
+Each figure is a function here or in paper_figures.py: it measures (or reads) and hands arrays to ``cicpe.plots``.
+Captions say on how many tasks and with which seed, and are kept in docs/images/captions.json.
 """
 
 import argparse
@@ -12,12 +14,14 @@ import json
 import math
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 import torch
+from figure_parts import DELTA, EPISODES, HARDEST, IMAGES, RESULTS, SEED, Drawn, played, small_png
 from matplotlib.figure import Figure
+from paper_figures import draw_study, studies
 
 import cicpe
 from cicpe import zoo
@@ -25,39 +29,23 @@ from cicpe.cli.check import check_experiment
 from cicpe.data.places import DataError
 from cicpe.episodes.table import tabulate_agent
 from cicpe.evaluation.evaluate import evaluate_agent
-from cicpe.evaluation.reliability import EVEN, at_random_times, reliability, spread, survival
-from cicpe.evaluation.robustness import robustness
+from cicpe.evaluation.reliability import EVEN, at_random_times, reliability
 from cicpe.experiments import template_names
 from cicpe.plots.ackley import Reach, plot_ackley_ranges
-from cicpe.plots.bands import plot_spread, plot_survival
-from cicpe.plots.heat import plot_robustness
 from cicpe.plots.maps import plot_maps
 from cicpe.plots.methods import plot_methods
 from cicpe.plots.query_space import plot_paths, plot_planes
 from cicpe.plots.reliability import AtTheStop, plot_reliability
-from cicpe.plots.style import COLOURS, GREY, INK, dress, new_figure, png, styled
+from cicpe.plots.style import COLOURS, GREY, INK, dress, new_figure, styled
 from cicpe.plots.trajectory import plot_trajectory
 from cicpe.problems.ackley import DECAY, FREQUENCY, Ackley, AckleyTask
 from cicpe.problems.geochem import Geochem
 from cicpe.reporting.comparison_page import method_of, read_comparison
 from cicpe.reporting.measure import Example, play_examples
-from cicpe.reporting.model_page import map_of, path_queries, plane, robustness_panels
-
-ROOT = Path(__file__).parent.parent
-IMAGES, RESULTS = ROOT / "docs" / "images", ROOT / "docs" / "results"
-DELTA, SEED, EPISODES = 0.1, 30_000, 1000
-HARDEST = {f"binary-search-{dim}d": (0.1, 0.05) for dim in (6, 8, 10, 20)}
-"""Model -> the (epsilon, noise) that takes it most queries of those in the paper."""
-BESIDES = {"best-arm-5d": (0.005, 0.0025), "gp-max-1d": (0.15, 0.075)}
-
+from cicpe.reporting.model_page import map_of, path_queries, plane
 
 KINDS = "kinds"
 """Names the figures of the gallery, one per template."""
-
-
-class Drawn(NamedTuple):
-    figure: Figure
-    caption: str
 
 
 def compared(name: str) -> Drawn:
@@ -70,40 +58,9 @@ def compared(name: str) -> Drawn:
     return Drawn(figure, f"Methods on the same tasks, n = {many}, seed {result['seed']}, with 95 % intervals.")
 
 
-def played(name: str, epsilon: float, noise: float) -> tuple[cicpe.Model, object, object]:
-    model = cicpe.load(name)
-    return model, model.agent(epsilon, DELTA), model.tasks({"noise": noise})
-
-
-def survival_figure() -> Drawn:
-    curves = {}
-    for name, (epsilon, noise) in HARDEST.items():
-        _, agent, problem = played(name, epsilon, noise)
-        result = evaluate_agent(agent, problem, epsilon, EPISODES, SEED)
-        curves[f"d = {name.split('-')[-1][:-1]}"] = survival(result.outcomes.queries)
-    figure = plot_survival(curves, title="binary-search: epsilon 0.1, noise 0.05, delta 0.1", note="band: exact 95 %")
-    return Drawn(figure, f"How long episodes last, n = {EPISODES:,} tasks a curve, seed {SEED}.")
-
-
-def spread_figure() -> Drawn:
-    curves, stops = {}, {}
-    for name, (epsilon, noise) in HARDEST.items():
-        _, agent, problem = played(name, epsilon, noise)
-        label = f"d = {name.split('-')[-1][:-1]}"
-        result = evaluate_agent(agent, problem, epsilon, EPISODES, SEED)
-        stops[label] = result.median_queries
-        curves[label] = spread(tabulate_agent(agent, problem, EPISODES // 2, 25, SEED + 1))
-    figure = plot_spread(curves, stops, title="binary-search: epsilon 0.1, noise 0.05, delta 0.1")
-    return Drawn(
-        figure,
-        "Posterior standard deviation, averaged over coordinates, had every episode gone on: "
-        f"n = {EPISODES // 2:,} tasks a curve, seed {SEED + 1}; stops from {EPISODES:,} tasks.",
-    )
-
-
 def trajectory_figure() -> Drawn:
     epsilon, noise = HARDEST["binary-search-6d"]
-    _, agent, problem = played("binary-search-6d", epsilon, noise)
+    agent, problem, _ = played("binary-search-6d")
     trace = play_examples(agent, problem, 1, SEED)[0].trace
     figure = plot_trajectory(
         *(trace.query, trace.mean, trace.std),
@@ -143,7 +100,7 @@ def draw_campaign(example: Example, asked: float) -> Figure:
 
 def campaign_figure(example: int = 3) -> Drawn:
     """The figure of the start page: what was asked and seen, and how the confidence came along."""
-    epsilon, noise = BESIDES["gp-max-1d"]
+    epsilon, noise = HARDEST["gp-max-1d"]
     model = cicpe.load("gp-max-1d")
     agent, problem = model.agent(epsilon, DELTA, "each"), model.tasks({"noise": noise})
     chosen = play_examples(agent, problem, example + 1, SEED)[example]
@@ -157,7 +114,7 @@ def campaign_figure(example: int = 3) -> Drawn:
 
 def planes_figure() -> Drawn:
     epsilon, noise = HARDEST["binary-search-6d"]
-    _, agent, problem = played("binary-search-6d", epsilon, noise)
+    agent, problem, _ = played("binary-search-6d")
     examples = play_examples(agent, problem, 3, SEED)
     figure = plot_planes(
         [plane(example, epsilon, whole=False) for example in examples],
@@ -169,7 +126,8 @@ def planes_figure() -> Drawn:
 
 
 def ackley_planes_figure(epsilon: float = 0.2, noise: float = 0.05) -> Drawn:
-    _, agent, problem = played("ackley-3d", epsilon, noise)
+    model = cicpe.load("ackley-3d")
+    agent, problem = model.agent(epsilon, DELTA), model.tasks({"noise": noise})
     figure = plot_planes(
         [plane(example, epsilon, whole=False) for example in play_examples(agent, problem, 3, SEED)],
         (-1.0, -1.0),
@@ -180,8 +138,8 @@ def ackley_planes_figure(epsilon: float = 0.2, noise: float = 0.05) -> Drawn:
 
 
 def paths_figure() -> Drawn:
-    epsilon, noise = BESIDES["gp-max-1d"]
-    _, agent, problem = played("gp-max-1d", epsilon, noise)
+    epsilon, noise = HARDEST["gp-max-1d"]
+    agent, problem, _ = played("gp-max-1d")
     examples = play_examples(agent, problem, 4, SEED)
     title = f"gp-max-1d, epsilon {epsilon:g}, noise {noise:g}"
     figure = plot_paths([path_queries(example, epsilon) for example in examples], title=title)
@@ -218,20 +176,10 @@ def copper_figure(epsilon: float = 0.2) -> Drawn | None:
     return Drawn(plot_maps(maps, (0.0, 0.0), (1.0, 1.0), names=("east", "north"), title=title), caption)
 
 
-def robustness_figure(name: str) -> Drawn:
-    epsilon, noise = (HARDEST | BESIDES)[name]
-    _, agent, problem = played(name, epsilon, noise)
-    result = robustness(agent, problem, epsilon, DELTA, EPISODES // 2, SEED)
-    title = f"{name}: epsilon {epsilon:g}, noise {noise:g}, delta {DELTA:g}; shifted: {result.shifted}"
-    figure = plot_robustness(*robustness_panels(result), title=title)
-    caption = f"The frozen agent under Beta priors, n = {EPISODES // 2:,} tasks per cell, seed {SEED}; the training prior is boxed."
-    return Drawn(figure, caption)
-
-
 def reliability_figure() -> Drawn:
     name = "binary-search-6d"
     epsilon, noise = HARDEST[name]
-    _, agent, problem = played(name, epsilon, noise)
+    agent, problem, _ = played(name)
     result = evaluate_agent(agent, problem, epsilon, 4 * EPISODES, SEED)
     beliefs = tabulate_agent(agent, problem, 4 * EPISODES, 25, SEED + 1)
     table = reliability(*at_random_times(beliefs, epsilon, SEED), borders=EVEN)
@@ -283,16 +231,12 @@ FIGURES: dict[str, Callable[[], Drawn | None]] = {
     "comparison-binary-search-6d": lambda: compared("binary-search-6d"),
     "comparison-best-arm-5d": lambda: compared("best-arm-5d"),
     "comparison-gp-max-1d": lambda: compared("gp-max-1d"),
-    "survival": survival_figure,
-    "posterior-std": spread_figure,
     "trajectory": trajectory_figure,
     "query-plane": planes_figure,
     "ackley-plane": ackley_planes_figure,
     "gp-paths": paths_figure,
     "copper-maps": copper_figure,
     "reliability": reliability_figure,
-    "robustness-binary-search-6d": lambda: robustness_figure("binary-search-6d"),
-    "robustness-gp-max-1d": lambda: robustness_figure("gp-max-1d"),
     "ackley-range": ackley_figure,
 }
 
@@ -301,10 +245,11 @@ def page(captions: dict[str, str]) -> str:
     lines = [
         "# Figures",
         "",
-        "Drawn by `python scripts/figures.py` from the zoo's models and the result files here.",
+        "Drawn by `make figures` (`python scripts/figures.py`) from the zoo's models and the result files here. The figures of the "
+        "paper come first; what they show is kept in `docs/results/paper-figures.json`.",
         "",
     ]
-    for name in FIGURES:
+    for name in [*studies(None), *FIGURES]:
         if name in captions:
             lines += [f"## {name}", "", f"![{name}](../images/{name}.png)", "", captions[name], ""]
     return "\n".join(lines)
@@ -318,25 +263,36 @@ def draw_kinds() -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("names", nargs="*", help=f"which, of {', '.join(FIGURES)} and {KINDS}; all, if left out")
+    every = [*studies(None), *FIGURES]
+    parser.add_argument("names", nargs="*", help=f"which, of {', '.join(every)} and {KINDS}; all, if left out")
+    parser.add_argument(
+        "--redraw", action="store_true", help="draw the paper's figures from what is kept; play nothing"
+    )
+    parser.add_argument("--survey", type=Path, help="a folder with the samples of the copper survey, as CSV files")
     args = parser.parse_args()
-    if unknown := set(args.names) - {*FIGURES, KINDS}:
+    if unknown := set(args.names) - {*every, KINDS}:
         parser.error(f"no figure {sorted(unknown)[0]}")
     torch.set_num_threads(1)
     IMAGES.mkdir(parents=True, exist_ok=True)
-    file = IMAGES / "captions.json"
-    captions = json.loads(file.read_text()) if file.exists() else {}
     if not args.names or KINDS in args.names:
         draw_kinds()
-    for name in [name for name in args.names if name != KINDS] if args.names else FIGURES:
+    functions = {name: partial(draw_study, name, study, args.redraw) for name, study in studies(args.survey).items()}
+    functions |= FIGURES
+    for name in [name for name in args.names if name != KINDS] if args.names else functions:
         began = time.process_time()
-        drawn = FIGURES[name]()
+        drawn = functions[name]()
         if drawn is None:
             continue
-        (IMAGES / f"{name}.png").write_bytes(png(drawn.figure))
-        captions[name] = drawn.caption
+        (IMAGES / f"{name}.png").write_bytes(small_png(drawn.figure))
+        keep_caption(name, drawn.caption, every)
         print(f"{name}: {time.process_time() - began:.1f} s", flush=True)
-    file.write_text(json.dumps({name: captions[name] for name in FIGURES if name in captions}, indent=1) + "\n")
+
+
+def keep_caption(name: str, caption: str, every: list[str]) -> None:
+    """Writes the page anew, with these words below a figure."""
+    file = IMAGES / "captions.json"
+    captions = (json.loads(file.read_text()) if file.exists() else {}) | {name: caption}
+    file.write_text(json.dumps({name: captions[name] for name in every if name in captions}, indent=1) + "\n")
     (RESULTS / "figures.md").write_text(page(captions))
 
 

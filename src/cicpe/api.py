@@ -476,6 +476,7 @@ def evaluate(
     context: Mapping[str, float] | None = None,
     noise: float | None = None,
     executor: Executor = HERE,
+    trajectories: int = 1,
 ) -> Evaluation:
     """Accuracy and queries of a model on fresh tasks of its own family.
 
@@ -490,10 +491,11 @@ def evaluate(
         context: Known contexts by name, at one value each; as the family draws them where not given.
         noise: The context of that name, said shortly.
         executor: Where they are played: ``cicpe.Executor(jobs=8)``, say. The figures do not depend on it.
+        trajectories: How often each task is played; intervals are then of the bootstrap over tasks and trajectories.
 
     Returns:
         The figures with their 95 % intervals, and how every episode ended.
     """
     known = {**(context or {}), **({} if noise is None else {"noise": noise})}
     agent, tasks = model.agent(epsilon, delta, stop), model.tasks(known, problem)
-    return evaluate_agent(agent, tasks, epsilon, episodes, seed, executor)
+    return evaluate_agent(agent, tasks, epsilon, episodes, seed, executor, trajectories)

@@ -156,6 +156,21 @@ def pretend(monkeypatch: pytest.MonkeyPatch, code: str) -> None:
     monkeypatch.setattr(sweep_process, "start", start)
 
 
+def test_several_plays_of_a_task_are_of_tasks_of_their_own_seed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Seeds, tasks and trajectories are nested: two seeds are not judged on the same tasks."""
+    path = write(tmp_path, episodes=8, trajectories=3)
+    code, result = run_json(capsys, path)
+    assert code == 0
+    assert [(row["seed"], row["episodes"], row["trajectories"]) for row in result["rows"]] == [(0, 24, 3), (1, 24, 3)]
+    first, second = (row.all_losses.reshape(8, 3) for row in SweepResults(tmp_path / "out" / "results.sqlite").rows())
+    assert len(first) == len(second) == 8
+    # Fewer plays are another question; what is known of the first stays.
+    _, again = run_json(capsys, write(tmp_path, episodes=8))
+    assert [(row["seed"], row["trajectories"]) for row in again["rows"]] == [(0, 1), (0, 1)]
+
+
 def test_a_run_that_fails_does_not_stop_the_others(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -189,7 +204,15 @@ def test_a_terminal_shows_a_table_of_runs(
 
 def test_a_run_ends_when_whoever_started_it_is_gone(tmp_path: Path) -> None:
     """It would train on, with nobody to hear of it."""
-    asked = {"train": ["demo"], "folder": str(tmp_path), "problem": None, "cells": [], "tasks": {}, "episodes": 1}
+    asked = {
+        "train": ["demo"],
+        "folder": str(tmp_path),
+        "problem": None,
+        "cells": [],
+        "tasks": {},
+        "episodes": 1,
+        "trajectories": 1,
+    }
     # As a shell does for whatever it starts in the background.
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:

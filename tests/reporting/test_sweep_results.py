@@ -141,3 +141,17 @@ def test_compare_and_report_read_it(tmp_path: Path, capsys: pytest.CaptureFixtur
 def test_a_problem_is_compared_at_an_epsilon(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["compare", "best-arm"]) == 2
     assert "epsilon must be given" in capsys.readouterr().err
+
+
+def test_plays_of_a_task_are_the_third_level(tmp_path: Path) -> None:
+    """Five plays of ten tasks each: the interval is the three-level bootstrap's."""
+    results = SweepResults(tmp_path / "results.sqlite")
+    runs = {f"seed-{seed}": {"seed": seed} for seed in (0, 1)}
+    results.begin(runs)
+    for name, settings in runs.items():
+        results.keep(name, [figures(**settings, dim=1) | {"trajectories": 5}], None)
+    (group,) = sweep_groups(results.rows())
+    assert (group.seeds, group.episodes, group.trajectories) == (2, 10, 5)
+    queries = np.array([figures(seed, 1)["all_queries"] for seed in (0, 1)], dtype=float).reshape(2, 10, 5)
+    assert group.queries == bootstrap_mean(queries)
+    assert group.to_json()["trajectories"] == 5

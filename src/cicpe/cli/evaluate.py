@@ -26,6 +26,7 @@ def evaluate(
     context: options.Context = None,
     stop: options.Stop = "confidence",
     episodes: Annotated[int, typer.Option(parser=whole, metavar="N", help="Fresh tasks to play.")] = 4000,
+    trajectories: Annotated[int, typer.Option(parser=whole, metavar="N", help="Plays of each task.")] = 1,
     random_seed: options.Seed = 0,
     problem: options.OwnProblem = None,
     changed_problem: options.ChangedProblem = False,
@@ -50,7 +51,7 @@ def evaluate(
     epsilon, delta = trained.promise(epsilon, delta)
     played = tasks_of(trained, problem, option, noise, context)
     with playing(jobs, backend) as executor:
-        summary, _ = measured(trained, played, epsilon, delta, stop, episodes, random_seed, executor)
+        summary, _ = measured(trained, played, epsilon, delta, stop, episodes, random_seed, executor, trajectories)
     if as_json:
         print_json(summary)
     else:
@@ -66,6 +67,7 @@ def measured(
     episodes: int = 4000,
     seed: int = 0,
     executor: "Executor | None" = None,
+    trajectories: int = 1,
 ) -> "tuple[dict[str, Any], Outcomes]":
     """A model's figures on fresh tasks, as the JSON says them, and how every episode ended."""
     import cicpe
@@ -80,6 +82,7 @@ def measured(
         seed=seed,
         problem=played.problem,
         executor=executor or HERE,
+        trajectories=trajectories,
     )
     about = model.description
     summary = {
@@ -93,6 +96,7 @@ def measured(
         "actor": about.training.query_rule,
         "stop": stop,
         "episodes": result.episodes,
+        "trajectories": result.trajectories,
         "accuracy": result.accuracy,
         "accuracy_ci": list(result.accuracy_ci),
         "mean_queries": result.mean_queries,
@@ -124,8 +128,10 @@ def _report(summary: dict[str, Any], played: PlayedFamily) -> None:
     print(f"{summary['problem']}, {amount(summary['dim'], 'dimension')}{at}")
     if played.changed:
         print(f"tasks with {played.said}, which is not the model's own")
+    tasks = amount(summary["episodes"] // summary["trajectories"], "fresh task")
+    times = "" if summary["trajectories"] == 1 else f", each played {summary['trajectories']} times,"
     print(
-        f"{amount(summary['episodes'], 'fresh task')} at epsilon {summary['epsilon']:g}, delta {summary['delta']:g} "
+        f"{tasks}{times} at epsilon {summary['epsilon']:g}, delta {summary['delta']:g} "
         f"(actor {summary['actor']}, {summary['stop']} stop)"
     )
     table = plain_table()

@@ -42,7 +42,8 @@ def sweep(
       problem = "binary-search"
       out = "runs/sweep"                       # a folder for all runs
       cells = [{ epsilon = 0.2, delta = 0.1 }, { epsilon = 0.1, delta = 0.1, noise = 0.1 }]
-      episodes = 4000                          # in each of these, every model is measured
+      episodes = 4000                          # in each of these, every model is measured on so many tasks
+      trajectories = 1                         # each of them played so often
       [train]                                  # settings of `cicpe train`, options of the problem
       minutes = 2
       noise = [0.025, 0.1]

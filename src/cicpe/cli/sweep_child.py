@@ -58,7 +58,15 @@ def _figures(asked: dict[str, Any], cell: dict[str, Any]) -> dict[str, Any]:
     pairs = [f"{key}={json.dumps(value)}" for key, value in asked["tasks"].items()]
     try:
         played = tasks_of(model, None, pairs, cell["noise"])
-        summary, outcomes = measured(model, played, cell["epsilon"], cell["delta"], episodes=asked["episodes"])
+        summary, outcomes = measured(
+            model,
+            played,
+            cell["epsilon"],
+            cell["delta"],
+            episodes=asked["episodes"],
+            seed=model.description.seed if asked["trajectories"] > 1 else 0,
+            trajectories=asked["trajectories"],
+        )
     except InvalidInput as error:
         return row | {"refused": str(error)}
     return row | summary | {"all_queries": outcomes.queries.tolist(), "all_losses": outcomes.loss.tolist()}

@@ -37,6 +37,7 @@ class Study(NamedTuple):
     episodes: int
     travels: bool
     """Whether a run is done in a folder that only its worker sees."""
+    trajectories: int = 1
 
 
 class RunRequest(NamedTuple):
@@ -81,6 +82,7 @@ def do_run(study: Study, request: RunRequest) -> RunResult:
             "cells": list(request.cells),
             "tasks": study.tasks,
             "episodes": study.episodes,
+            "trajectories": study.trajectories,
         }
         fault = _finish(start(folder, asked), folder)
         figures = [] if fault is not None else json.loads((folder / FIGURES).read_bytes())

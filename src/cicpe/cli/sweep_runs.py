@@ -38,6 +38,9 @@ class Sweep(BaseModel, extra="forbid"):
     out: Path
     cells: list[Cell] = Field(min_length=1)
     episodes: int = Field(default=1000, ge=1)
+    """Fresh tasks in every cell."""
+    trajectories: int = Field(default=1, ge=1)
+    """Plays of each task; where there are several, every seed of training has tasks of its own."""
     train: dict[str, Any] = {}
     product: dict[str, Annotated[list[Any], Field(min_length=1)]] = {}
     tasks: dict[str, Any] = {}
@@ -173,7 +176,9 @@ def wanted_rows(sweep: Sweep, runs: Sequence[Run], known: Sequence[SweepRow]) ->
 
 def _cells(sweep: Sweep) -> list[dict[str, Any]]:
     """Where models are measured, each with what its figures are known by."""
-    common = {"episodes": sweep.episodes, "tasks": sweep.tasks}
+    common: dict[str, Any] = {"episodes": sweep.episodes, "tasks": sweep.tasks}
+    if sweep.trajectories > 1:  # otherwise figures are known by what they were known by before there were several
+        common["trajectories"] = sweep.trajectories
     cells = [cell.model_dump() for cell in sweep.cells]
     return [cell | {"asked": json.dumps(cell | common)} for cell in cells]
 
@@ -186,4 +191,4 @@ def study_of(sweep: Sweep, travels: bool) -> Study:
     if travels and path.is_file():
         files = {name: neighbour.read_bytes() for name, neighbour in neighbours(path).items()} if colon else {}
         files[path.name] = path.read_bytes()
-    return Study(sweep.problem, file if files else "", files, sweep.tasks, sweep.episodes, travels)
+    return Study(sweep.problem, file if files else "", files, sweep.tasks, sweep.episodes, travels, sweep.trajectories)

@@ -4,6 +4,7 @@ import time
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
+import torch
 from torch import Tensor
 
 from cicpe.agents.base import Agent
@@ -11,6 +12,7 @@ from cicpe.display import as_table, in_a_line
 from cicpe.episodes.blocks import EpisodeBlock, blocks
 from cicpe.episodes.outcomes import Outcomes, join_outcomes, run_episodes
 from cicpe.errors import InvalidInput
+from cicpe.evaluation.bootstrap import bootstrap_mean
 from cicpe.frames import to_frame
 from cicpe.parallel import HERE, Executor
 from cicpe.problems import Problem, TaskBatch
@@ -38,6 +40,8 @@ class Evaluation(NamedTuple):
     seconds: float
     """Wall-clock, whoever played."""
     outcomes: Outcomes
+    trajectories: int = 1
+    """How often each task was played; the plays of a task follow each other in ``outcomes``."""
 
     def __repr__(self) -> str:
         return in_a_line("Evaluation", self._facts())
@@ -52,7 +56,7 @@ class Evaluation(NamedTuple):
             "queries": f"{self.mean_queries:.2f} ({interval(self.mean_queries_ci, 2)})",
             "confidence": f"{self.confidence:.3f}",
             "truncated": f"{self.truncated:.1%}",
-            "tasks": f"{self.episodes:,}",
+            "tasks": f"{self.episodes // self.trajectories:,}",
         }
 
     def to_frame(self) -> "DataFrame":
@@ -70,7 +74,13 @@ class Evaluation(NamedTuple):
 
 
 def evaluate_agent(
-    agent: Agent, problem: Problem, epsilon: float, episodes: int, seed: int, executor: Executor = HERE
+    agent: Agent,
+    problem: Problem,
+    epsilon: float,
+    episodes: int,
+    seed: int,
+    executor: Executor = HERE,
+    trajectories: int = 1,
 ) -> Evaluation:
     """Plays fresh tasks.
 
@@ -81,35 +91,51 @@ def evaluate_agent(
         episodes: How many tasks.
         seed: Seeds them, block by block.
         executor: Where they are played; the figures do not depend on it.
+        trajectories: How often each task is played, with other noise and other choices.
 
     Returns:
-        The figures with their 95 % intervals, and how every episode ended.
+        The figures with their 95 % intervals, and how every episode ended. Where tasks are played several times the
+        intervals are of the bootstrap over tasks and trajectories, since plays of one task are alike.
     """
     if episodes < 1:
         raise InvalidInput("episodes", episodes, "a whole number of at least 1")
+    if trajectories < 1:
+        raise InvalidInput("trajectories", trajectories, "a whole number of at least 1")
     if not epsilon > 0:
         raise InvalidInput("epsilon", epsilon, "a positive number")
     began = time.perf_counter()
-    play = partial(_play_block, agent, problem, seed)
-    outcomes = join_outcomes(list(executor.map(play, blocks(episodes, agent.most_at_once))))
-    correct = int((outcomes.loss <= epsilon).sum())
+    play = partial(_play_block, agent, problem, seed, trajectories)
+    work = blocks(episodes, max(1, agent.most_at_once // trajectories))
+    outcomes = join_outcomes(list(executor.map(play, work)))
+    success = outcomes.loss <= epsilon
+    correct, played = int(success.sum()), len(success)
+    if trajectories == 1:
+        accuracy_ci, queries_ci = proportion_interval(correct, played), mean_interval(outcomes.queries)
+    else:
+        shape = (1, episodes, trajectories)
+        accuracy_ci = bootstrap_mean(success.view(shape).numpy()).interval
+        queries_ci = bootstrap_mean(outcomes.queries.view(shape).numpy()).interval
     return Evaluation(
-        episodes=episodes,
-        accuracy=correct / episodes,
-        accuracy_ci=proportion_interval(correct, episodes),
+        episodes=played,
+        accuracy=correct / played,
+        accuracy_ci=accuracy_ci,
         mean_queries=float(outcomes.queries.float().mean()),
-        mean_queries_ci=mean_interval(outcomes.queries),
+        mean_queries_ci=queries_ci,
         median_queries=float(outcomes.queries.float().median()),
         truncated=float((~outcomes.stopped).float().mean()),
         confidence=float(outcomes.confidence.mean()),
         seconds=time.perf_counter() - began,
         outcomes=outcomes,
+        trajectories=trajectories,
     )
 
 
-def _play_block(agent: Agent, problem: Problem, seed: int, block: EpisodeBlock) -> Outcomes:
+def _play_block(agent: Agent, problem: Problem, seed: int, trajectories: int, block: EpisodeBlock) -> Outcomes:
     rng = block_stream(seed_for(seed, "evaluation"), block.number)
-    return run_episodes(agent, TaskBatch.draw(problem, block.size, rng), rng)
+    tasks = TaskBatch.draw(problem, block.size, rng)
+    if trajectories > 1:
+        tasks = tasks.select(torch.arange(block.size).repeat_interleave(trajectories))
+    return run_episodes(agent, tasks, rng)
 
 
 def proportion_interval(successes: int, n: int, level: float = 0.95) -> tuple[float, float]:

@@ -1,6 +1,7 @@
 """A model under other priors, as heat maps."""
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 from matplotlib import colormaps
@@ -9,40 +10,48 @@ from matplotlib.patches import Rectangle
 
 from cicpe.plots.style import INK, Array, dress, new_figure, styled
 
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.collections import QuadMesh
+
+COLUMNS = 2
+"""Heat maps in a row, at most."""
 MAP = "cividis"
 DARK, LIGHT = "#111111", "#fefefe"
+
+
+Panel = tuple[str, Array, Array | None, Array | None]
+"""Name, value, lower and upper end of an interval, each alpha x beta; a bound has no interval."""
 
 
 @styled
 def plot_robustness(
     alpha: Sequence[float],
     beta: Sequence[float],
-    panels: Sequence[tuple[str, Array, Array, Array]],
+    panels: Sequence[Panel],
     *,
     matched: tuple[float, float] = (1.0, 1.0),
     title: str | None = None,
 ) -> Figure:
-    """Draws one heat map a quantity over the grid of Beta(alpha, beta) priors, each cell with its 95 % interval.
+    """Draws one heat map per quantity over the grid of Beta(alpha, beta) priors, two in a row.
 
     Args:
         alpha: Values of alpha, the rows.
         beta: Values of beta, the columns.
-        panels: Name, value, lower and upper end, each alpha x beta.
+        panels: What to draw; every cell shows its value, and its interval where there is one.
         matched: The training prior: it is boxed.
         title: A line above.
 
     Returns:
         The figure.
     """
-    figure = new_figure(3.9, title=title)
-    for panel, (name, value, low, high) in zip(figure.subplots(1, len(panels), squeeze=False)[0], panels, strict=True):
+    columns = min(COLUMNS, len(panels))
+    rows = -(-len(panels) // columns)
+    figure = new_figure(3.9 * rows, title=title)
+    grid = figure.subplots(rows, columns, squeeze=False)
+    for panel, (name, value, low, high) in zip(grid.flat, panels, strict=False):
         mesh = panel.pcolormesh(value, cmap=MAP, edgecolors="face", linewidth=0.2)
-        for i, j in np.ndindex(value.shape):
-            level = mesh.norm(float(value[i, j]))
-            colour = DARK if sum(colormaps[MAP](level)[:3]) > 1.5 else LIGHT
-            shown = (_short(float(of[i, j])) for of in (value, low, high))
-            text = "{}\n{}-{}".format(*shown)
-            panel.text(j + 0.5, i + 0.5, text, ha="center", va="center", fontsize=6.5, color=colour, linespacing=1.3)
+        _write_cells(panel, mesh, value, None if low is None or high is None else (low, high))
         if matched[0] in alpha and matched[1] in beta:
             corner = (list(beta).index(matched[1]), list(alpha).index(matched[0]))
             panel.add_patch(Rectangle(corner, 1, 1, fill=False, edgecolor="white", linewidth=4))
@@ -59,6 +68,17 @@ def plot_robustness(
         bar.ax.tick_params(color=INK, labelcolor=INK, labelsize=8)
         bar.outline.set_visible(False)
     return figure
+
+
+def _write_cells(panel: "Axes", mesh: "QuadMesh", value: Array, interval: tuple[Array, Array] | None) -> None:
+    """Puts the value of every cell on it, in a colour that its own can carry."""
+    levels = np.asarray(mesh.norm(value))
+    for i, j in np.ndindex(value.shape):
+        colour = DARK if sum(colormaps[MAP](float(levels[i, j]))[:3]) > 1.5 else LIGHT
+        text = _short(float(value[i, j]))
+        if interval is not None:
+            text += "\n{}-{}".format(*(_short(float(end[i, j])) for end in interval))
+        panel.text(j + 0.5, i + 0.5, text, ha="center", va="center", fontsize=6.5, color=colour, linespacing=1.3)
 
 
 def _short(value: float) -> str:

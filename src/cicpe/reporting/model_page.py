@@ -19,6 +19,7 @@ from cicpe.plots.trajectory import plot_trajectory
 from cicpe.problems import Problem
 from cicpe.reporting.measure import Curves, Example, Measured, Setting, measure, training_curves
 from cicpe.reporting.page import Block, Picture, Report, Section, Table, Text, Tile, Tiles
+from cicpe.reporting.robustness_panels import robustness_panels
 
 
 def model_report(
@@ -256,23 +257,6 @@ def _reliability(measured: Measured) -> Section:
         f"n = {measured.belief_episodes:,} tasks, seed {measured.setting.seed + 1}; bars are exact 95 % intervals."
     )
     return Section("Can its confidence be believed", [Picture("reliability", figure, caption)])
-
-
-def robustness_panels(study: Robustness) -> tuple[list[float], list[float], list[tuple[str, Any, Any, Any]]]:
-    """The grid's alphas and betas, and the panels of accuracy and queries on it."""
-    alphas, betas = sorted({c.alpha for c in study.cells}), sorted({c.beta for c in study.cells})
-    cell = {(c.alpha, c.beta): c for c in study.cells}
-
-    def table(pick: Any) -> Any:
-        return np.array([[pick(cell[a, b]) for b in betas] for a in alphas])
-
-    accuracy = (table(lambda c: c.accuracy), table(lambda c: c.accuracy_ci[0]), table(lambda c: c.accuracy_ci[1]))
-    queries = (
-        table(lambda c: c.mean_queries),
-        table(lambda c: c.mean_queries_ci[0]),
-        table(lambda c: c.mean_queries_ci[1]),
-    )
-    return alphas, betas, [("accuracy", *accuracy), ("mean queries", *queries)]
 
 
 def _robustness(study: Robustness, setting: Setting) -> Section:

@@ -59,6 +59,11 @@ class SweepRow(NamedTuple):
         return self.row["epsilon"], self.row["delta"], json.loads(self.row["asked"])["noise"]
 
     @property
+    def trajectories(self) -> int:
+        """How often each task was played; its plays follow each other."""
+        return int(self.row.get("trajectories", 1))
+
+    @property
     def right(self) -> npt.NDArray[np.bool_]:
         """Which episodes succeeded."""
         return np.asarray(self.all_losses <= self.row["epsilon"])
@@ -159,7 +164,9 @@ class SweepGroup(NamedTuple):
     cell: tuple[float, float, float | None]
     seeds: int
     episodes: int
-    """Of every seed."""
+    """Tasks of every seed."""
+    trajectories: int
+    """Plays of every task."""
     accuracy: Mean
     queries: Mean
     versus_best: tuple[Mean, Mean] | None
@@ -184,6 +191,7 @@ class SweepGroup(NamedTuple):
             "noise": noise,
             "seeds": self.seeds,
             "episodes": self.episodes,
+            "trajectories": self.trajectories,
             "accuracy": self.accuracy.value,
             "accuracy_ci": list(self.accuracy.interval),
             "mean_queries": self.queries.value,
@@ -220,6 +228,7 @@ def sweep_groups(rows: Sequence[SweepRow]) -> list[SweepGroup]:
                     cell=cell,
                     seeds=right.shape[0],
                     episodes=right.shape[1],
+                    trajectories=right.shape[2],
                     accuracy=bootstrap_mean(right),
                     queries=bootstrap_mean(queries),
                     versus_best=versus,
@@ -229,8 +238,12 @@ def sweep_groups(rows: Sequence[SweepRow]) -> list[SweepGroup]:
 
 
 def _levels(rows: Sequence[SweepRow]) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
-    """Success and queries, seed x task x one trajectory."""
-    fewest = min(len(row.all_queries) for row in rows)
-    right = np.stack([row.right[:fewest] for row in rows]).astype(np.float64)
-    queries = np.stack([row.all_queries[:fewest] for row in rows]).astype(np.float64)
-    return right[..., None], queries[..., None]
+    """Success and queries, seed x task x trajectory; of all rows as many as the smallest has."""
+    shapes = [(len(row.all_queries) // row.trajectories, row.trajectories) for row in rows]
+    tasks, trajectories = (min(sizes) for sizes in zip(*shapes, strict=True))
+
+    def stacked(columns: Iterable[npt.NDArray[Any]]) -> npt.NDArray[np.float64]:
+        parts = [of.reshape(shape)[:tasks, :trajectories] for of, shape in zip(columns, shapes, strict=True)]
+        return np.stack(parts).astype(np.float64)
+
+    return stacked(row.right for row in rows), stacked(row.all_queries for row in rows)
