@@ -162,7 +162,7 @@ def paper(problem: Problem, actor: ActorName | None = None) -> Choice:
         deployed_spread=spreads[0] if samples else None,
         random_episodes=0.0,
         random_queries=0.05,
-        horizon=problem.horizon if chosen == "uniform" else min(problem.horizon, first_horizon),
+        horizon=min(problem.horizon, first_horizon),
         grow_horizon=True,
         batch=64,
         prefixes=8,
