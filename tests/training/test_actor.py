@@ -31,6 +31,7 @@ from cicpe.training.base import AnyTrainer
 from cicpe.training.checkpoint import restore_checkpoint, save_checkpoint
 from cicpe.training.config import NetworkTraining, PaperConfig, TrainingConfig
 from cicpe.training.loop import Trainer, build_network
+from cicpe.training.paper import PaperTrainer
 from cicpe.training.recipes import choose
 from cicpe.training.schedule import Budget
 from cicpe.training.trainers import make_trainer
@@ -82,7 +83,7 @@ def first_queries(network: Network, actor: str, config: NetworkTraining) -> Tens
         return chooser.propose(network.believe(network.begin(context)), make_rng(), 0.0)
 
 
-def accuracy(network: Network, actor: str, config: TrainingConfig, queries: int) -> float:
+def accuracy(network: Network, actor: str, config: NetworkTraining, queries: int) -> float:
     chooser = make_actor(actor, network.query_space, network.answer_space, network, config.aim)  # type: ignore[arg-type]
     records = CalibrationRun(NetworkBelief(network, chooser, queries), Lens(), RecordSettings((0.1,))).play(
         4000, seed=7
@@ -111,6 +112,46 @@ def test_the_best_query_is_found(actor: str) -> None:
         with_its_actor = accuracy(network, actor, config, 1)
         network.actor.load_state_dict(untrained.actor.state_dict())
         assert accuracy(network, actor, config, 1) < with_its_actor - 0.2
+
+
+def published_lens_config() -> PaperConfig:
+    network = NetworkConfig(
+        memory=RecurrentConfig(kind="lstm", hidden=24, readout="pooling"),
+        critic=CriticConfig(hidden=32, cost_input="none"),
+        actor=ActorConfig(hidden=32, relative=False, own_memory=True),
+        shared_memory=False,
+    )
+    return PaperConfig(
+        network=network,
+        actor="td3",
+        epsilon=(0.15, 0.15),
+        batch=128,
+        prefixes=3,
+        replay_rollouts=16,
+        horizon=3,
+        random_queries=0.3,
+        actor_start=0.4,
+        saturation_price=0.01,
+        learning_rate=5e-3,
+        polyak=0.05,
+        warmup=1.0,
+    )
+
+
+@pytest.mark.slow
+def test_published_td3_finds_the_best_query() -> None:
+    config = published_lens_config()
+    trainer = PaperTrainer(Lens(), config, Budget(updates=640), seed=0)
+    # Negative control: before training it is at the centre, not where the lens is sharp.
+    assert (first_queries(trainer.network, "td3", config) - BEST).abs().mean() > 0.15
+    while trainer.progress < 1:
+        trainer.iterate()
+    network = trainer.average.eval().requires_grad_(False)
+    assert (first_queries(network, "td3", config) - BEST).abs().max() < 0.1
+    for queries in (1, 2):
+        assert accuracy(network, "td3", config, queries) > accuracy(network, "uniform", config, queries) + 0.2
+    # The target actor has followed, and is what the critic's targets look at.
+    assert (first_queries(trainer.target, "td3", config) - BEST).abs().max() < 0.12
 
 
 def test_the_paper_recipe_learns_its_queries_where_they_are_not_answers() -> None:

@@ -16,8 +16,9 @@ from cicpe.beliefs.network.critic import CriticConfig
 from cicpe.beliefs.network.memories.recurrent import RecurrentConfig
 from cicpe.beliefs.network.network import Network, NetworkConfig, NetworkOutput
 from cicpe.problems.binary_search import BinarySearch
-from cicpe.training.config import TrainingConfig
+from cicpe.training.config import PaperConfig, TrainingConfig
 from cicpe.training.loop import Trainer
+from cicpe.training.paper import PaperTrainer
 from cicpe.training.schedule import Budget
 from small_runs import make_rng
 
@@ -38,13 +39,13 @@ class Level(NamedTuple):
     continue_value: Tensor
 
 
-def walk(network: Network, cost: float, sampled: bool) -> list[Level]:
+def walk(network: Network, cost: float, sampled: bool, steps: int = STEPS) -> list[Level]:
     """Every history that an agent can meet which queries its posterior's mean."""
     levels, posterior = [], torch.full((1, len(GRID)), 1 / len(GRID), dtype=torch.float64)
     chance = torch.ones(1, dtype=torch.float64)
     with torch.no_grad():
         state = network.begin(torch.full((1, 1), FLIP))
-        for time in range(STEPS + 1):
+        for time in range(steps + 1):
             output = network.believe(state)
             query = PROBLEM.query_space.project(output.posterior.recommendation[:, 0])
             n = len(query)
@@ -52,7 +53,7 @@ def walk(network: Network, cost: float, sampled: bool) -> list[Level]:
             stop = torch.sigmoid(network.stop_logits(output, features)).amin(dim=(1, 2))
             values = network.continue_values(state, output, features, query[:, None], torch.full((n,), cost))
             levels.append(Level(chance, exact_reward(posterior, output, sampled), stop, values.amin(dim=(1, 2))))
-            if time == STEPS:
+            if time == steps:
                 break
             # Each history goes on in two: the target is found to lie above the query, or below.
             above = torch.where(query.double() < GRID, 1 - FLIP, FLIP)
@@ -84,10 +85,10 @@ def exact_reward(posterior: Tensor, output: NetworkOutput, sampled: bool) -> Ten
 def best_values(levels: list[Level], cost: float, last_is_free: bool) -> list[Tensor]:
     """The value of going on at every history but the longest, by backward induction."""
     going: list[Tensor] = []
-    value = levels[-1].reward
-    for time in range(STEPS - 1, -1, -1):
+    value, last = levels[-1].reward, len(levels) - 2
+    for time in range(last, -1, -1):
         share = (levels[time + 1].chance / levels[time].chance.repeat_interleave(2)).view(-1, 2)
-        price = 0.0 if last_is_free and time == STEPS - 1 else cost
+        price = 0.0 if last_is_free and time == last else cost
         going.insert(0, (share * value.view(-1, 2)).sum(dim=1) - price)
         value = torch.maximum(levels[time].reward, going[0])
     return going
@@ -95,17 +96,19 @@ def best_values(levels: list[Level], cost: float, last_is_free: bool) -> list[Te
 
 def worth(levels: list[Level], stops: list[Tensor], cost: float, last_is_free: bool) -> float:
     """The expected reward less cost of deciding as told at every history."""
-    value = levels[-1].reward
-    for time in range(STEPS - 1, -1, -1):
+    value, last = levels[-1].reward, len(levels) - 2
+    for time in range(last, -1, -1):
         share = (levels[time + 1].chance / levels[time].chance.repeat_interleave(2)).view(-1, 2)
-        price = 0.0 if last_is_free and time == STEPS - 1 else cost
+        price = 0.0 if last_is_free and time == last else cost
         value = torch.where(stops[time], levels[time].reward, (share * value.view(-1, 2)).sum(dim=1) - price)
     return float(value[0])
 
 
-def compare(network: Network, cost: float, *, sampled: bool, last_is_free: bool) -> tuple[float, float, float, float]:
+def compare(
+    network: Network, cost: float, *, sampled: bool, last_is_free: bool, steps: int = STEPS
+) -> tuple[float, float, float, float]:
     """What the critic's decisions lose to the best ones, and stopping at once or never; and how often it is right."""
-    levels = walk(network, cost, sampled)
+    levels = walk(network, cost, sampled, steps)
     going = best_values(levels, cost, last_is_free)
     best = [level.reward >= value for level, value in zip(levels, going, strict=False)]
     learned = [level.stop_value >= level.continue_value for level in levels[:-1]]
@@ -148,6 +151,43 @@ def test_our_critic_decides_as_dynamic_programming_does() -> None:
         assert min(at_once, never) > 0.04
         assert lost < 0.02
         assert right > 0.9
+
+
+LONG = 10
+"""A longer horizon, since a sample of the posterior takes more queries than its mean to be within epsilon."""
+
+
+@pytest.mark.slow
+def test_the_published_critic_decides_as_dynamic_programming_does() -> None:
+    trainer = published_trainer(0.07, updates=800)
+    while trainer.progress < 1:
+        trainer.iterate()
+    network = trainer.average.eval().requires_grad_(False)
+    lost, at_once, never, right = compare(network, 0.07, sampled=True, last_is_free=True, steps=LONG)
+    assert min(at_once, never) > 0.08
+    assert lost < 0.02
+    assert right > 0.93
+    # Negative control: at another cost the same decisions are wrong.
+    dear = compare(network, 0.15, sampled=True, last_is_free=True, steps=LONG)
+    assert dear[0] > 0.1
+    assert dear[3] < 0.7
+
+
+def published_trainer(cost: float, updates: int) -> PaperTrainer:
+    """The published algorithm at one cost. All episodes run to the horizon: every history has to be judged."""
+    config = PaperConfig(
+        network=small_network(twin=True, cost_input="none").model_copy(update={"shared_memory": False}),
+        epsilon=(EPSILON, EPSILON),
+        batch=64,
+        prefixes=4,
+        horizon=LONG,
+        query_spreads=(0.0,),
+        learning_rate=5e-3,
+        polyak=0.05,
+        warmup=1.0,
+        dual_start=cost,
+    )
+    return PaperTrainer(PROBLEM, config, Budget(updates=updates), seed=0)
 
 
 def test_no_rule_is_better_than_the_induction() -> None:

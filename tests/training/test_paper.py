@@ -26,6 +26,7 @@ from cicpe.spaces import Box
 from cicpe.training.base import AnyTrainer
 from cicpe.training.config import PaperConfig, PrefixMixture
 from cicpe.training.losses import prefix_weights, smooth_success
+from cicpe.training.measure import RolloutFigures
 from cicpe.training.paper import (
     BellmanTest,
     PaperTrainer,
@@ -76,6 +77,27 @@ def test_sampled_prefixes_follow_the_weights() -> None:
         wrong = weights.clone()
         wrong[end] *= 1.15
         assert chi_square_p(counts[: end + 1], wrong / wrong.sum()) < ALPHA
+
+
+def test_many_prefixes_are_the_mean_of_one_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Without draws in the targets, an update at three prefixes is the mean of three updates at one.
+    settings = {"network": SMALL, "batch": 12, "horizon": 6, "epsilon": (0.3, 0.3), "warmup": 1.0, "target_noise": 0.0}
+    settings |= {"bootstrap_clip": None}
+    monkeypatch.setattr(PaperTrainer, "_sampled_reward", lambda self, tasks, output, goal: output.state.prefix_BP / 6)
+
+    def losses_at(*first: int) -> list[float]:
+        config = PaperConfig.model_validate(settings | {"prefixes": len(first)})
+        trainer = PaperTrainer(BinarySearch(dim=1), config, Budget(updates=100), seed=0)
+        batch = trainer._rollout(0.0)
+        h = torch.tensor(first).expand(12, -1)
+        chosen = torch.cat([h, torch.minimum(h + 1, batch.length[:, None])], dim=1)
+        monkeypatch.setattr(trainer, "_sampled_prefixes", lambda batch: chosen)
+        return [float(term.detach()) for term in trainer._losses(batch)[:3]]
+
+    alone = torch.tensor([losses_at(t) for t in (1, 4, 5)])
+    torch.testing.assert_close(torch.tensor(losses_at(1, 4, 5)), alone.mean(dim=0), rtol=1e-4, atol=1e-6)
+    # Negative control: the three differ, so that a mix-up of h and h' would be seen.
+    assert float(alone.std(dim=0).min()) > 1e-3
 
 
 MEMORIES: dict[str, dict[str, Any]] = {
@@ -196,6 +218,18 @@ def test_the_squared_stop_loss_is_least_at_the_success_probability() -> None:
     assert float(torch.sigmoid(grid[int(torch.tensor(values).argmin())])) == pytest.approx(0.73, abs=2e-3)
 
 
+@pytest.mark.parametrize("least", [0.0, 0.05])
+def test_a_least_slope_changes_gradients_and_nothing_else(least: float) -> None:
+    logits = torch.tensor([[[-9.0], [0.5]]], requires_grad=True)
+    reward, weights = torch.tensor([[1.0, 0.0]]), torch.ones(1, 2)
+    loss = squared_stop_loss(logits, reward, weights, least)
+    assert float(loss.detach()) == pytest.approx(float(squared_stop_loss(logits.detach(), reward, weights)))
+    (gradient,) = torch.autograd.grad(loss, [logits])
+    value = torch.sigmoid(logits.detach())
+    slope = (value * (1 - value)).clamp_min(least)
+    torch.testing.assert_close(gradient, (value - reward[..., None]) * slope)
+
+
 # The dual cost.
 
 
@@ -271,6 +305,42 @@ def test_the_cost_waits_for_success_at_the_horizon(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(trainer, "_final_success", lambda trajectories, goal: 0.5)
     trainer._rollout(0.5)
     assert trainer.at.cost < trainer.config.dual_start + 0.5 * 0.05
+
+
+def test_the_cost_counts_the_episodes_that_are_queried_as_the_agent_will_be(monkeypatch: pytest.MonkeyPatch) -> None:
+    shares = {}
+    for spread in (0.0, 1.0, None):
+        trainer = tiny_trainer(
+            batch=40, query_spreads=(0.0, 0.0, 0.0, 1.0), deployed_spread=spread, random_episodes=0.2
+        )
+        counted: list[int] = []
+        count = counted.append
+
+        def success(kept: Trajectories, goal: Goal, count: Any = count) -> float:
+            count(len(kept.tasks))
+            return 0.5
+
+        monkeypatch.setattr(trainer, "_final_success", success)
+        trainer._rollout(0.5)
+        shares[spread] = counted[0]
+    assert shares[None] == 40
+    assert 0 < shares[1.0] < shares[0.0] < 40
+    assert shares[0.0] + shares[1.0] < 40  # episodes of uniform queries are not counted
+    assert tiny_trainer(query_spreads=(0.0, 1.0), deployed_spread=0.0).config.calibration.query_spreads == (0.0,)
+
+
+def test_episodes_get_longer_while_too_few_succeed() -> None:
+    figures = RolloutFigures(0.0, 4.0, [0.1, 0.2])
+    for grows, started, before, expected in (
+        (True, False, 0.2, 6),
+        (False, False, 0.2, 4),
+        (True, True, 0.2, 4),
+        (True, False, 0.1, 4),
+    ):
+        trainer = tiny_trainer(grow_horizon=grows)
+        trainer.at.update, trainer.at.dual_started, trainer.at.success_before = 30, started, before
+        trainer._adapt(figures)
+        assert trainer.at.horizon == expected
 
 
 @pytest.mark.parametrize(("floor", "expected"), [(None, 1 / 40), (0.01, 0.01), (0.0, 0.0)])

@@ -261,7 +261,9 @@ QUERIES_FOR_SUCCESS = 10
 class PaperConfig(NetworkTraining):
     """Every knob of the published algorithm (``cicpe.training.paper``)."""
 
-    LATER: ClassVar[frozenset[str]] = frozenset({"dual_waits", "dual_floor", "saturation_price"})
+    LATER: ClassVar[frozenset[str]] = frozenset(
+        {"dual_waits", "dual_floor", "saturation_price", "prefixes", "deployed_spread", "grow_horizon", "stop_slope"}
+    )
     LEARNED_ACTOR: ClassVar[ActorConfig] = PAPER_ACTOR
 
     kind: Literal["paper"] = "paper"
@@ -275,16 +277,28 @@ class PaperConfig(NetworkTraining):
     replay_rollouts: int = Field(default=64, ge=1)
     """How many rollouts the replay holds."""
     horizon: int = Field(default=100, ge=1)
-    """Queries per training episode."""
+    """Queries per training episode, at the start where it grows."""
+    grow_horizon: bool = False
+    """Whether episodes get longer, up to the problem's horizon, while success at their end is short of 1 - delta: short
+    ones make quick updates, and are enough for most problems."""
     minimum_time: int = Field(default=3, ge=0)
     """Queries before the Bellman rule may stop."""
     learning_rate: float = Field(default=1e-3, gt=0)
     """Adam's peak learning rate; it falls along a cosine to 1 % of this."""
     query_spreads: tuple[Annotated[float, Field(ge=0)], ...] = Field(default=(1.0,), min_length=1)
     """Spreads about the posterior mean with which training episodes are queried: 1 is a posterior sample."""
+    deployed_spread: float | None = Field(default=None, ge=0)
+    """The spread of the trained agent's queries: the dual update of the cost counts the episodes of that spread. 0 is
+    the greedy mode of the paper's evaluations; None counts all episodes, and calibration chooses among the spreads."""
     mixture: PrefixMixture = PrefixMixture(uniform=0.5, near_stop=0.25, terminal=0.25)
     """The sampling distribution of prefixes."""
+    prefixes: int = Field(default=1, ge=1)
+    """Prefixes that are sampled from each trajectory of an update. Its history is encoded once for all of them, so more
+    of them are more supervision for nearly the same work."""
 
+    stop_slope: float = Field(default=0.0, ge=0, le=0.25)
+    """The least slope of the stop head's sigmoid in the gradient of its squared error; at 0, a head that has learned
+    that nothing succeeds yet is slow to learn that something does."""
     reward_samples: int = Field(default=16, ge=1)
     """m, the posterior samples of a reward."""
     discount: float = Field(default=1.0, gt=0, le=1)
@@ -326,6 +340,8 @@ class PaperConfig(NetworkTraining):
     @property
     def calibration(self) -> CalibrationPlan:
         plan = super().calibration
+        if self.deployed_spread is not None:
+            return plan._replace(query_spreads=(self.deployed_spread,))
         actor = self.network.actor
         # A deterministic actor is deployed without the noise that it explores with.
         return plan if actor is None or actor.gaussian else plan._replace(query_spreads=(0.0,))

@@ -8,7 +8,7 @@ Each iteration
    (``dual_cost``). Two additions of ours keep it from falling to 0 before anything is learnt, and can be turned
    off: the warm-up lasts until success at the horizon exceeds 1 - delta (``dual_waits``), and c has a floor
    (``dual_floor``);
-3. makes a few updates, each at one sampled prefix per trajectory and the prefix after it
+3. makes a few updates, each at sampled prefixes of a batch of trajectories and the prefix after each
    (``_sampled_prefixes``): the robust likelihood of the target, the squared error of the stop head
    from the sampled reward (``_sampled_reward``), and that of the continuation head from one-step
    targets of the target network (``one_step_targets``), with the minimum of twins, smoothed target
@@ -37,9 +37,15 @@ from cicpe.training import losses
 from cicpe.training.actor import actor_loss
 from cicpe.training.base import BaseTrainer, LossTerms
 from cicpe.training.config import SMALLEST_COST, PaperConfig
+from cicpe.training.measure import RolloutFigures
 from cicpe.training.optimisation import follow
 from cicpe.training.reading import read_prefixes
-from cicpe.training.rollout import Trajectories, collect
+from cicpe.training.replay import select_rows
+from cicpe.training.rollout import Behaviour, Trajectories, collect
+
+GROWS_FROM, GAIN, GROWTH = 0.2, 0.03, 1.5
+"""Share of training before episodes may get longer, success that a twentieth of training has to add for them not to,
+and how much longer they get."""
 
 
 @final
@@ -85,13 +91,29 @@ class PaperTrainer(BaseTrainer[PaperConfig]):
         trajectories = collect(self.network, self.actor, tasks, self.at.horizon, behaviour, self.rng, test)
         self.replay.add(seed, trajectories)
         if warm:
-            success = self._final_success(trajectories, goal)
+            success = self._final_success(*self._as_deployed(trajectories, goal, behaviour))
             if stops:
                 self.at.cost = dual_cost(
                     self.at.cost, success, config.dual_delta, config.dual_rate, config.smallest_cost
                 )
             self.at.dual_started = stops or success > 1 - config.dual_delta
         return trajectories
+
+    def _adapt(self, figures: RolloutFigures) -> None:
+        """Makes episodes longer where too few succeed at their end for the cost to move, and training does not help."""
+        late = self.progress >= max(GROWS_FROM, self.config.warmup)
+        stuck = figures.success[-1] < self.at.success_before + GAIN
+        if self.config.grow_horizon and late and stuck and not self.at.dual_started:
+            self.at.horizon = min(self.problem.horizon, math.ceil(GROWTH * self.at.horizon))
+        self.at.success_before = figures.success[-1]
+
+    def _as_deployed(self, trajectories: Trajectories, goal: Goal, behaviour: Behaviour) -> tuple[Trajectories, Goal]:
+        """The episodes of a rollout that were queried as the agent will be once it is trained; all if none was."""
+        spread = self.config.deployed_spread
+        rows = ~behaviour.random_episode & (behaviour.query_spread == spread)
+        if spread is None or not bool(rows.any()):
+            return trajectories, goal
+        return select_rows(trajectories, rows), Goal(goal.epsilon[rows], goal.cost[rows])
 
     def _draw_goal(self, n: int) -> Goal:
         """Epsilon, log-uniform in its range, and the present cost, for each of ``n`` episodes."""
@@ -111,44 +133,44 @@ class PaperTrainer(BaseTrainer[PaperConfig]):
         follow(self.target, self.network, self.config.polyak)
 
     def _losses(self, batch: Trajectories) -> LossTerms:
-        """The losses at one sampled prefix h per trajectory, with targets from the prefix h' after it."""
-        config, network, tasks = self.config, self.network, batch.tasks
+        """The losses at sampled prefixes h, with targets from the prefix h' after each."""
+        config, network, tasks, many = self.config, self.network, batch.tasks, self.config.prefixes
         goal = self._draw_goal(len(tasks))
         chosen = self._sampled_prefixes(batch)
         output = read_prefixes(network, batch, chosen)
         features = network.goal_features(output.state, output, goal.epsilon)
-        # Everything is fitted at h alone; h' is there for the targets.
-        weights = torch.tensor([1.0, 0.0]).expand(len(tasks), -1)
+        # Everything is fitted at the prefixes h alone; h' are there for the targets.
+        weights = torch.tensor([1 / many, 0.0]).repeat_interleave(many).expand(len(tasks), -1)
         inference = self._inference_loss(output.posterior, tasks.target, weights)
         with torch.no_grad():
             target_output = read_prefixes(self.target, batch, chosen)
             reward = self._sampled_reward(tasks, target_output, goal)
-        stop = squared_stop_loss(network.stop_logits(output, features), reward, weights)
+        stop = squared_stop_loss(network.stop_logits(output, features), reward, weights, config.stop_slope)
 
         # The query made at each prefix; a terminal prefix has none, and is masked (M in the paper).
         rows = torch.arange(len(tasks))[:, None]
         query = batch.query[rows, chosen.clamp_max(batch.query.shape[1] - 1)]
-        values = network.continue_values(output.state, output, features, query, goal.cost)[:, :-1]
-        going_on = (chosen[:, :-1] < batch.length[:, None]).float()
+        values = network.continue_values(output.state, output, features, query, goal.cost)[:, :many]
+        acting = weights * (chosen < batch.length[:, None]).float()
         with torch.no_grad():
-            final = (chosen[:, :-1] == batch.length[:, None] - 1) & ~batch.stopped[:, None]
+            final = (chosen[:, :many] == batch.length[:, None] - 1) & ~batch.stopped[:, None]
             target = self._continuation_target(target_output, reward, final.float(), goal)
-        continuation = losses.continuation_loss(values, target, weights[:, :-1] * going_on)
+        continuation = losses.continuation_loss(values, target, acting[:, :many])
         actor = None
         if self._actor_is_due():
-            acting = weights[:, :-1] * going_on
             price = config.saturation_price
-            actor = actor_loss(network, output, features, goal, acting, config.actor_kl, self.rng, price)
+            actor = actor_loss(network, output, features, goal, acting[:, :-1], config.actor_kl, self.rng, price)
         return LossTerms(inference, stop, continuation, actor)
 
-    def _sampled_prefixes(self, batch: Trajectories) -> Int[Tensor, "batch 2"]:
-        """One prefix per trajectory, drawn from the mixture, and the prefix after it."""
+    def _sampled_prefixes(self, batch: Trajectories) -> Int[Tensor, "batch prefix"]:
+        """A few prefixes per trajectory, drawn from the mixture, and then the prefix after each."""
+        many = self.config.prefixes
         stop_time = batch.length.float().mean().expand(len(batch.length))
         weights = losses.prefix_weights(batch.length, stop_time, batch.query.shape[1] + 1, self.config.mixture)
-        first = torch.multinomial(weights, 1, generator=self.rng)
+        first = torch.multinomial(weights, many, replacement=many > 1, generator=self.rng)
         return torch.cat([first, torch.minimum(first + 1, batch.length[:, None])], dim=1)
 
-    def _sampled_reward(self, tasks: TaskBatch, output: NetworkOutput, goal: Goal) -> Float[Tensor, "batch 2"]:
+    def _sampled_reward(self, tasks: TaskBatch, output: NetworkOutput, goal: Goal) -> Float[Tensor, "batch prefix"]:
         """The share of m posterior samples that are within epsilon (the paper's sampled reward).
 
         r(h, theta) = 1/m sum_k 1{L_theta(X_k) <= epsilon},  X_k ~ I(. | h) of the target network.
@@ -160,23 +182,27 @@ class PaperTrainer(BaseTrainer[PaperConfig]):
     def _continuation_target(
         self,
         output: NetworkOutput,
-        reward: Float[Tensor, "batch 2"],
-        final: Float[Tensor, "batch 1"],
+        reward: Float[Tensor, "batch prefix"],
+        final: Float[Tensor, "batch step"],
         goal: Goal,
-    ) -> Float[Tensor, "batch 1"]:
+    ) -> Float[Tensor, "batch step"]:
         """One-step targets, with the values of the target network at its own smoothed query."""
         target, config = self.target, self.config
         features = target.goal_features(output.state, output, goal.epsilon)
         stop_value = torch.sigmoid(target.stop_logits(output, features)).amin(dim=-1)
         query = self._target_query(output, features)
         continue_value = target.continue_values(output.state, output, features, query, goal.cost).amin(dim=-1)
-        return one_step_targets(
-            reward, stop_value, continue_value, goal.cost, final, config.discount, config.bootstrap_clip
+        # Each prefix and the one after it are a trajectory of one step.
+        reward, stop_value, continue_value = (_transitions(part) for part in (reward, stop_value, continue_value))
+        cost = goal.cost.repeat_interleave(config.prefixes)
+        targets = one_step_targets(
+            reward, stop_value, continue_value, cost, final.reshape(-1, 1), config.discount, config.bootstrap_clip
         )
+        return targets.view(final.shape)
 
     def _target_query(
-        self, output: NetworkOutput, features: Float[Tensor, "batch 2 goal"]
-    ) -> Float[Tensor, "batch 2 query"]:
+        self, output: NetworkOutput, features: Float[Tensor, "batch prefix goal"]
+    ) -> Float[Tensor, "batch prefix query"]:
         """a+(h'): the target actor's query (td3) or the target network's mean (ts, ttps), smoothed; or uniform."""
         space, config = self.problem.query_space, self.config
         if self.target.actor is not None:
@@ -222,18 +248,25 @@ def squared_stop_loss(
     logits: Float[Tensor, "batch prefix twin"],
     reward: Float[Tensor, "batch prefix"],
     weights: Float[Tensor, "batch prefix"],
+    least_slope: float = 0.0,
 ) -> Tensor:
     """Half the squared error of the stop head, summed over twins (second term of the paper's critic loss).
+
+    Where the sigmoid has saturated its slope is nearly 0, and a head that once said 0 would go on saying it. With a
+    least slope, gradients pass as if it were at least that steep: the loss and its minimum are the same.
 
     Args:
         logits: What the stop head says; its value is their sigmoid.
         reward: What it should say.
         weights: The weight of each prefix.
+        least_slope: The slope of the sigmoid that gradients see is no less than this.
 
     Returns:
         The loss, averaged over episodes and weighted over prefixes.
     """
-    loss = (torch.sigmoid(logits) - reward[..., None]).square() / 2
+    value = torch.sigmoid(logits)
+    missing = (least_slope - value * (1 - value)).clamp_min(0).detach()
+    loss = (value + missing * (logits - logits.detach()) - reward[..., None]).square() / 2
     return (weights * loss.sum(dim=-1)).sum(dim=1).mean()
 
 
@@ -264,6 +297,11 @@ def one_step_targets(
     """
     value = torch.maximum(_clipped(stop_value, clip), _clipped(continue_value, clip))[:, 1:]
     return final * reward[:, 1:] + (1 - final) * (discount * value - cost[:, None])
+
+
+def _transitions(values: Float[Tensor, "batch prefix"]) -> Float[Tensor, "transition 2"]:
+    """Values at prefixes h and then at those after them, as one row for each pair of h and h'."""
+    return torch.stack(values.chunk(2, dim=1), dim=2).flatten(0, 1)
 
 
 def _clipped(values: Tensor, quantiles: tuple[float, float] | None) -> Tensor:
