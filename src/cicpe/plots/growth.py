@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from matplotlib.figure import Figure
+from matplotlib.ticker import NullLocator
 
 from cicpe.plots.style import GREY, Array, dress, look_of, new_figure, styled
 
@@ -36,7 +37,7 @@ class GrowthPanel(NamedTuple):
 
 @styled
 def plot_growth(panels: Sequence[GrowthPanel], *, title: str | None = None) -> Figure:
-    """Draws one panel per pair of size and cost, each with a legend of its own below the others' axes.
+    """Draws one panel per pair of size and cost, each with a legend of its own below.
 
     Args:
         panels: What to draw, at least one.
@@ -46,7 +47,7 @@ def plot_growth(panels: Sequence[GrowthPanel], *, title: str | None = None) -> F
         The figure.
     """
     rows = -(-len(panels) // COLUMNS)
-    figure = new_figure(0.4 + 3.4 * rows, title=title)
+    figure = new_figure(0.4 + 3.3 * rows, title=title)
     grid = figure.subplots(rows, COLUMNS, squeeze=False)
     for axes in grid.flat[len(panels) :]:
         axes.set_visible(False)
@@ -64,5 +65,8 @@ def _draw(axes: "Axes", panel: GrowthPanel) -> None:
         axes.axhline(panel.limit, color=GREY, linewidth=1, linestyle=(0, (4, 2)), zorder=0)
     axes.set(xscale="log", yscale="log", xlabel=panel.xlabel, ylabel=panel.ylabel)
     axes.set_title(panel.title)
+    sizes = sorted({float(size) for curve in panel.curves.values() for size in curve.size})
+    axes.set_xticks(sizes, [f"{size:g}" for size in sizes])
+    axes.xaxis.set_minor_locator(NullLocator())
     dress(axes)
-    axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.2), ncols=2, fontsize=7.5)
+    axes.legend(loc="upper left", bbox_to_anchor=(0.0, -0.2), fontsize=7.5)
