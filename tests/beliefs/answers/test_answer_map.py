@@ -5,6 +5,7 @@ import torch
 from torch import Tensor
 
 from cicpe.beliefs.answers.answer_map import AnswerMap
+from cicpe.beliefs.answers.cloud import CloudSearch
 from cicpe.beliefs.answers.grid import GridSearch
 from cicpe.beliefs.answers.heads import BinaryHead, Heads
 from cicpe.beliefs.answers.model import AnswerModel
@@ -79,3 +80,20 @@ def test_scattered_points_are_in_the_order_of_their_candidates(scattered: GridSe
     apart = scattered.places_GV[:, :1] - scattered.candidates_NX[candidate]
     inside = scattered.places_GV[:, 0].abs() <= float(scattered.candidates_NX.max())
     assert float(apart[inside].abs().max()) <= 0.51 * scattered.step
+
+
+def test_a_cloud_of_numbers_weighs_them_by_the_likelihood(scattered: GridSearch) -> None:
+    """The cloud and the scattered points are two ways to one posterior."""
+    cloud = CloudSearch(scattered.model)
+    grid_state, cloud_state = scattered.begin(torch.zeros(1, 0)), cloud.begin(torch.zeros(1, 0))
+    rng = torch.Generator().manual_seed(2)
+    for _ in range(6):
+        query, seen = 2 * torch.rand((1, 1), generator=rng) - 1, torch.randint(2, (1, 1), generator=rng).float()
+        parameters = scattered.parameters(query, torch.zeros(1, 0))
+        grid_state = scattered.observe(grid_state, parameters, seen)
+        cloud_state = cloud.observe(cloud_state, query, seen)
+    assert cloud_state.latent_BNV.shape[-1] == 2
+    means = []
+    for posterior in (scattered.posterior(grid_state), cloud.posterior(cloud_state)):
+        means.append(float((posterior.weight_BN[0] * posterior.answer_BNX[0, :, 0]).sum()))
+    assert means[1] == pytest.approx(means[0], abs=0.03)

@@ -5,7 +5,7 @@ A *place* is an answer in unit coordinates followed by the nuisance on its even 
 simulated tasks. Directions on a sphere are normalised latent vectors. Where the hidden numbers give the answer, the
 latent coordinates are theirs alone, and the answer is the learned function of them.
 
-Shapes: M draws, V coordinates of a place, X answer, D nuisance, S knots.
+Shapes: M draws, V coordinates of a place, L latent coordinates, X answer, D nuisance, S knots.
 """
 
 import math
@@ -135,7 +135,7 @@ class Prior(nn.Module):
             return 0.0
         return self.answer_map.unexplained(self.draws_MV[:, x:], self.draws_MV[:, :x])
 
-    def places(self, latent: Float[Tensor, "*batch V"]) -> Float[Tensor, "*batch V"]:
+    def places(self, latent: Float[Tensor, "*batch L"]) -> Float[Tensor, "*batch V"]:
         """The places at latent coordinates: answer and nuisance."""
         score = correlated_scores(latent, self.factor_VV)
         place = values_at_scores(self.knots_VS, score)
