@@ -1,6 +1,7 @@
 """``scripts/reproduce.py``: what it would run, and the page that it writes from stored numbers."""
 
 import json
+import sys
 import tomllib
 from pathlib import Path
 from types import ModuleType
@@ -109,10 +110,18 @@ def test_claims_that_fail_are_said_to_fail(reproduce: ModuleType, tmp_path: Path
     by_claim = {line.split(" | ")[0].removeprefix("| "): line for line in lines}
     assert "does not hold" in by_claim["Learned agents meet an accuracy of 1 - delta in every cell"]
     assert "not measured" in by_claim["Binary search: queries grow less than linearly with d"]
-    assert any("Separation" in line and "| holds |" in line for line in lines)
+    # The slope that was measured, over a finite range, is not the theorem's: no verdict is drawn from it.
+    assert any("Separation" in line and "| not settled by these tasks |" in line for line in lines)
 
 
 def test_other_sizes_are_not_mixed_in(reproduce: ModuleType, tmp_path: Path) -> None:
     store(tmp_path / "best-arm-5d")
     (sweep,) = asked(reproduce, "--family", "best-arm", "--dim", "5", "--out", str(tmp_path))
     assert [cell.seeds for cell in reproduce.measured(sweep)] == [0, 0, 0, 0]
+
+
+def test_a_verdict_is_drawn_where_all_of_the_intervals_agree(reproduce: ModuleType) -> None:
+    claims = sys.modules["reproduce_claims"]
+    cases = ((True, True), claims.HOLDS), ((False, False), claims.FAILS), ((False, True), claims.UNSETTLED)
+    for (surely, possibly), words in cases:
+        assert claims.verdict(claims.settled(surely, possibly)) == words

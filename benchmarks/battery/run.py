@@ -179,11 +179,14 @@ def page() -> None:
         if "reference" not in key
     ]
     kept = sum(inside)
+    measured = {data["family"] for key, data in results.items() if "reference" not in key}
+    left = [name for name in cases() if name not in measured]
     PAGE.write_text(
         TEXT.format(
             kept=kept,
             cells=len(inside),
             missed=len(inside) - kept,
+            left=f"Not measured yet: {', '.join(left)}." if left else "All families are measured.",
             table="\n".join([head, *rows]),
             stages="\n".join(
                 [
@@ -219,7 +222,7 @@ is chosen on half of its tasks and measured on the others). Delta is 0.1; every 
 training nor calibration saw.
 
 A cell is a miss where the lower end of its 95 % interval is below 0.89, where it needs more than 1.4 times the queries of
-exact Bayes, or where it was refused: {missed} of {cells} are.
+exact Bayes, or where it was refused: {missed} of {cells} are. {left}
 
 {table}
 
