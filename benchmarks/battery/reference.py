@@ -1,9 +1,12 @@
-"""Exact Bayes for families with a known likelihood: weighted draws from the prior, and a one-step lookahead.
+"""Exact Bayes for families with a known likelihood: sequential Monte Carlo, and a one-step lookahead.
 
-It shares no inference with the library: importance sampling from the prior with the true likelihood, which is exact as
-long as enough draws keep weight. Where they do not, the least effective size of the run says so.
+It shares no inference with the library. Every episode has its own weighted draws of the hidden numbers, first from the
+prior. Where an observation leaves too few of them with weight, it is let in by powers, and after each the draws are
+chosen anew and moved by Metropolis steps with the true likelihood of the whole history. The hidden numbers of the families
+here are independent, so that a quantile transform of each makes the prior standard normal, whatever its shape.
 
-Shapes: B episodes, N draws from the prior, A candidate queries, M draws that a lookahead compares on, J outcomes.
+Shapes: B episodes, N draws, P hidden numbers, T observations, A candidate queries, M draws that a lookahead compares on,
+J outcomes, Q query, Y observation.
 """
 
 import math
@@ -23,8 +26,21 @@ WIDTH, RELATIVE_WIDTH = 0.5, 0.15
 """Width of the kernel on answers, in the smallest epsilon and in the posterior's spread."""
 
 
+LEAST = 0.25
+"""Share of the draws that has to keep weight, by their effective number; else they are moved."""
+KEPT = 0.5
+"""The same after each power of an observation."""
+MOVES = 8
+"""Metropolis steps after each power."""
+FEW_VALUES = 64
+"""A hidden number with at most so many values is discrete."""
+
+
 class ReferenceState(NamedTuple):
+    latent_BNP: Tensor
     log_BN: Tensor
+    query_BTQ: Tensor
+    observation_BTY: Tensor
     time_B: Tensor
 
 
@@ -34,20 +50,26 @@ def systematic(weight_BN: Tensor, n: int, offset: float) -> Tensor:
     return torch.searchsorted(total, ticks).clamp_max(weight_BN.shape[-1] - 1)
 
 
+def effective(log_N: Tensor) -> float:
+    """How many draws carry the weight."""
+    return float(1 / torch.softmax(log_N, dim=-1).square().sum())
+
+
 @dataclass(frozen=True)
 class ExactBayes(Belief):
-    """The posterior by importance sampling from the prior; queries for information about the answer."""
+    """The posterior by sequential Monte Carlo; queries for information about the answer."""
 
     problem: Family
     horizon: int
     aim: float
-    draws: int = 60_000
+    draws: int = 4096
+    quantiles: int = 200_000
     lookahead: int = 128
     candidates: int = 48
     outcomes: int = 16
     most_at_once: int = 64
     least: list[float] = field(default_factory=lambda: [math.inf])
-    """The least effective number of draws so far."""
+    """The least effective number of draws so far that a decision was made on."""
 
     @property
     def query_space(self) -> Space:
@@ -58,27 +80,109 @@ class ExactBayes(Belief):
         return self.problem.answer_space
 
     @cached_property
-    def task(self) -> Tensor:
-        task = self.problem.sample(self.draws, torch.Generator().manual_seed(11))
-        return task[self.problem.target(task)[:, 0].argsort()]  # so that systematic draws are stratified by the answer
+    def _sorted_PN(self) -> Tensor:
+        """The values of every hidden number under the prior, from the least up."""
+        return self.problem.sample(self.quantiles, torch.Generator().manual_seed(11)).T.sort(dim=1).values.contiguous()
 
     @cached_property
-    def target(self) -> Tensor:
-        return self.problem.target(self.task)
+    def _discrete_P(self) -> Tensor:
+        return torch.tensor([len(values.unique()) <= FEW_VALUES for values in self._sorted_PN])
+
+    def task(self, latent_NP: Tensor) -> Tensor:
+        """The hidden numbers at standard normal coordinates."""
+        known = self._sorted_PN
+        place_PN = torch.special.ndtr(latent_NP.T.contiguous()) * (known.shape[1] - 1)
+        low_PN = place_PN.long().clamp(0, known.shape[1] - 2)
+        below, above = known.gather(1, low_PN), known.gather(1, low_PN + 1)
+        between = below + (place_PN - low_PN).float() * (above - below)
+        return torch.where(self._discrete_P[:, None], below, between).T
+
+    @cached_property
+    def _prior(self) -> Tensor:
+        """Latent draws from the prior in the order of their answers, so that systematic draws are stratified by them."""
+        latent = torch.randn((self.draws, len(self._sorted_PN)), generator=torch.Generator().manual_seed(12))
+        return self._in_order(latent.double())
+
+    def _in_order(self, latent_NP: Tensor) -> Tensor:
+        return latent_NP[self.problem.target(self.task(latent_NP))[:, 0].argsort()]
 
     def begin(self, context: Tensor) -> ReferenceState:
-        zeros = torch.zeros(len(context), self.draws, dtype=torch.float64)
-        return ReferenceState(zeros, torch.zeros(len(context), dtype=torch.long))
+        b, problem = len(context), self.problem
+        return ReferenceState(
+            self._prior.expand(b, -1, -1),
+            torch.zeros(b, self.draws, dtype=torch.float64),
+            torch.zeros(b, 0, problem.query_space.dim),
+            torch.zeros(b, 0, problem.observation_dim),
+            torch.zeros(b, dtype=torch.long),
+        )
 
     def update(self, state: ReferenceState, query: Tensor, observation: Tensor) -> ReferenceState:
-        parts = [self.problem.log_p(self.task, q[None], y[None]) for q, y in zip(query, observation, strict=True)]
-        return ReferenceState(state.log_BN + torch.stack(parts).double(), state.time_B + 1)
+        queries = torch.cat([state.query_BTQ, query[:, None]], dim=1)
+        seen = torch.cat([state.observation_BTY, observation[:, None]], dim=1)
+        parts = [
+            self._updated(*episode, int(time))
+            for *episode, time in zip(state.latent_BNP, state.log_BN, queries, seen, state.time_B, strict=True)
+        ]
+        latent, log = (torch.stack(column) for column in zip(*parts, strict=True))
+        return ReferenceState(latent, log, queries, seen, state.time_B + 1)
+
+    def _updated(self, latent: Tensor, log: Tensor, query: Tensor, seen: Tensor, time: int) -> tuple[Tensor, Tensor]:
+        """Draws and log weights of one episode after its last observation."""
+        gain = self._log_p(latent, query[-1:], seen[-1:])
+        if effective(log + gain) >= LEAST * self.draws:
+            return latent, log + gain
+        rng, phi = torch.Generator().manual_seed(1000 + time), 0.0
+        while phi < 1:
+            step = self._step(log, gain, 1 - phi)
+            phi = 1.0 if step >= 1 - phi else phi + step
+            chosen = systematic(torch.softmax(log + step * gain, dim=-1)[None], self.draws, 0.5)[0]
+            latent = self._moved(latent[chosen], query, seen, phi, rng)
+            log, gain = torch.zeros_like(log), self._log_p(latent, query[-1:], seen[-1:])
+        return self._in_order(latent), log
+
+    def _step(self, log: Tensor, gain: Tensor, left: float) -> float:
+        """How much of what is left of an observation can be let in at once."""
+        if effective(log + left * gain) >= KEPT * self.draws:
+            return left
+        low, high = 0.0, left
+        for _ in range(20):
+            middle = (low + high) / 2
+            low, high = (middle, high) if effective(log + middle * gain) >= KEPT * self.draws else (low, middle)
+        return max(low, 1e-4)
+
+    def _moved(self, latent: Tensor, query: Tensor, seen: Tensor, phi: float, rng: Generator) -> Tensor:
+        """Metropolis steps along differences of other draws, for the prior and the history up to a power of its last."""
+        n, p = latent.shape
+        at = self._log_posterior(latent, query, seen, phi)
+        for step in range(MOVES):
+            first, second = (latent[torch.randperm(n, generator=rng)] for _ in range(2))
+            size = 1.0 if step % 4 == 3 else 2.38 / math.sqrt(2 * p) * float(torch.rand((), generator=rng) + 0.3)
+            asked = (
+                latent + size * (first - second) + 1e-3 * torch.randn(latent.shape, generator=rng, dtype=latent.dtype)
+            )
+            value = self._log_posterior(asked, query, seen, phi)
+            accepted = torch.rand(n, generator=rng, dtype=torch.float64).log() < value - at
+            latent, at = torch.where(accepted[:, None], asked, latent), torch.where(accepted, value, at)
+        return latent
+
+    def _log_posterior(self, latent: Tensor, query: Tensor, seen: Tensor, phi: float) -> Tensor:
+        before = self._log_p(latent, query[:-1], seen[:-1]) + phi * self._log_p(latent, query[-1:], seen[-1:])
+        return before - 0.5 * latent.square().sum(dim=-1)
+
+    def _log_p(self, latent_NP: Tensor, query_TQ: Tensor, seen_TY: Tensor) -> Tensor:
+        """The log-likelihood of some observations at every draw."""
+        task = self.task(latent_NP)
+        if len(query_TQ) == 0:
+            return torch.zeros(len(task), dtype=torch.float64)
+        return self.problem.log_p(task[None], query_TQ[:, None], seen_TY[:, None]).double().sum(dim=0)
 
     def tensors(self) -> dict[str, Tensor]:
         return {}
 
     def sample_answers(self, state: ReferenceState, n: int, rng: Generator) -> Tensor:
-        return self.target[systematic(torch.softmax(state.log_BN, dim=-1), n, float(torch.rand((), generator=rng)))]
+        chosen = systematic(torch.softmax(state.log_BN, dim=-1), n, float(torch.rand((), generator=rng)))
+        rows = [self.task(latent[place]) for latent, place in zip(state.latent_BNP, chosen, strict=True)]
+        return torch.stack([self.problem.target(row) for row in rows])
 
     @torch.no_grad()
     def assess(
@@ -90,22 +194,25 @@ class ExactBayes(Belief):
         costs: Sequence[Tensor] = (),
     ) -> Assessment:
         numbers = torch.Generator().manual_seed(int(torch.randint(2**31, (), generator=rng)))
-        parts = [self._assess(log_N, epsilons, numbers.clone_state()) for log_N in state.log_BN]
+        parts = [
+            self._assess(latent, log, epsilons, numbers.clone_state())
+            for latent, log in zip(state.latent_BNP, state.log_BN, strict=True)
+        ]
         query, answers, confidence, std = (torch.stack(column) for column in zip(*parts, strict=True))
         none = torch.zeros(len(epsilons), 0, len(query))
         return Assessment(state.time_B, query[:, None], answers.transpose(0, 1), confidence.T, confidence.T, none, std)
 
     def _assess(
-        self, log_N: Tensor, epsilons: Sequence[float], rng: Generator
+        self, latent_NP: Tensor, log_N: Tensor, epsilons: Sequence[float], rng: Generator
     ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         weight = torch.softmax(log_N, dim=-1)
-        self.least[0] = min(self.least[0], float(1 / weight.square().sum()))
+        self.least[0] = min(self.least[0], effective(log_N))
         offset = float(torch.rand((), generator=rng))
-        chosen = systematic(weight[None], 1024, offset)[0]
-        task, target = self.task[chosen], self.target[chosen]
+        task = self.task(latent_NP[systematic(weight[None], 1024, offset)[0]])
+        target = self.problem.target(task)
         best = [self._recommend(task, target, epsilon) for epsilon in epsilons]
-        few = systematic(weight[None], self.lookahead, offset)[0]
-        query = self._query(self.task[few], self.target[few], target.std(dim=0), best[0][0], rng)
+        few = self.task(latent_NP[systematic(weight[None], self.lookahead, offset)[0]])
+        query = self._query(few, self.problem.target(few), target.std(dim=0), best[0][0], rng)
         answers, shares = zip(*best, strict=True)
         return query, torch.stack(answers), torch.stack(shares).float(), target.std(dim=0)
 
