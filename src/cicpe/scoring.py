@@ -118,7 +118,7 @@ class Needed(NamedTuple):
     confidence: float = float("nan")
     """The mean confidence where episodes end after these queries; NaN where the accuracy is not reached."""
     stopped_accuracy: float = float("nan")
-    """How often they are right there."""
+    """How often they were right there."""
 
 
 def needed(
@@ -136,13 +136,19 @@ def needed(
     Returns:
         Both, with the confidence and the accuracy of the episodes where they end.
     """
-    success = table.confidence[0] if by_confidence else table.loss[0] <= epsilon
+    success, confidence = (table.loss[0] <= epsilon).double(), table.confidence[0].double()
+    judged = confidence if by_confidence else success
     rule, rows = STOP_RULES["confidence"], torch.arange(len(success))
     stops = rule.stop_times(table, 0, rule.thresholds(None))
-    reached = float(success[:, -1].double().mean())
+    reached = float(judged[:, -1].mean())
     enough = [
-        Needed(float(stop.double().mean()), reached, float(table.confidence[0][rows, stop].double().mean()), accuracy)
+        Needed(
+            float(stop.double().mean()),
+            reached,
+            float(confidence[rows, stop].mean()),
+            float(success[rows, stop].mean()),
+        )
         for stop in stops
-        if (accuracy := float(success[rows, stop].double().mean())) >= wanted
+        if float(judged[rows, stop].mean()) >= wanted
     ]
     return min(enough, default=Needed(horizon * (2 - reached), reached))
