@@ -12,17 +12,11 @@ from typing import Any, final
 import torch
 from pydantic import BaseModel, ValidationError
 
-from cicpe.beliefs.base import Belief, BeliefConfig, FitRequest, FittedBelief
+from cicpe.beliefs.base import BeliefConfig, FitRequest, FittedBelief
 from cicpe.beliefs.budget import CALIBRATION_SHARE, Budget
 from cicpe.calibration.alarm_fit import AlarmSizes, affordable_sizes
 from cicpe.calibration.alarm_fit import fit_alarm as fit_alarm_to
-from cicpe.calibration.thresholds import (
-    MIN_CALIBRATION_EPISODES,
-    SHORT_PILOT_EPISODES,
-    CalibrationRequest,
-    calibrate,
-    pilot,
-)
+from cicpe.calibration.thresholds import CalibrationRequest, calibrate, shortened
 from cicpe.certification.certificate import LEDGER, append_certificate
 from cicpe.certification.checkpoints import CertificationTarget, CheckpointCertifier
 from cicpe.errors import InvalidInput, UnservedWarning, allowed_by, meant
@@ -175,48 +169,42 @@ def _calibrated(
 ) -> Model:
     """The model of a finished fit, calibrated and given an alarm in what is left of the budget, and saved."""
     callback.on_calibration(0.0)
-    seconds, for_alarm = None, None
+    seconds: float | None = None
+    sizes: AlarmSizes | None = run.alarm_sizes(fitted)
     if minutes is not None:
-        left = max(60 * minutes - (time.perf_counter() - began), 60 * minutes * CALIBRATION_SHARE)
-        seconds, for_alarm = (1 - ALARM_SHARE) * left, ALARM_SHARE * left
+        now = time.perf_counter()
+        end = max(began + 60 * minutes, now + 60 * minutes * CALIBRATION_SHARE)
+        sizes = run.affordable_alarm(fitted, ALARM_SHARE * (end - time.perf_counter()))
+        seconds = (1 - ALARM_SHARE * (sizes is not None)) * (end - time.perf_counter())
     model = run.model(fitted, run.calibration_episodes, seconds, callback.on_calibration)
     if folder is not None:
         model.save(folder)  # whatever becomes of the alarm
     callback.on_stage("fitting the alarm, which says whether a campaign looks like the prior", 0.0)
-    model, words = _alarmed(model, for_alarm, run)
+    model, words = _alarmed(model, sizes, run)
     callback.on_stage(words, 0.0)
     if folder is not None:
         model.save(folder)
     return model
 
 
-def _alarmed(model: Model, seconds: float | None, run: "_Run") -> tuple[Model, str]:
-    """The model with an alarm of the size that its time allows, and in words what came of it.
-
-    A budget in updates has no time: the alarm then has as large a share of its usual size as the calibration has.
-    """
-    began, plan, seed = time.perf_counter(), model.description.training.calibration, model.description.seed
-    full = AlarmSizes(episodes=plan.alarm_episodes, ranked=plan.alarm_ranked, knots=plan.alarm_knots)
-    sizes: AlarmSizes | None = full.scaled(min(1.0, run.calibration_episodes / plan.max_episodes))
-    if seconds is not None:
-        sizes = affordable_sizes(
-            model.belief,
-            model.problem,
-            query_spread=model.calibration.query_spread,
-            epsilon=model.calibration.epsilons[0],
-            sizes=full,
-            seconds=seconds,
-            seed=seed,
-        )
+def _alarmed(model: Model, sizes: AlarmSizes | None, run: "_Run") -> tuple[Model, str]:
+    """The model with an alarm of some size, if any, and in words what came of it."""
     if sizes is None:
         return model, "no alarm: the time left was too short for the smallest one (cicpe alarm MODEL --save fits it)"
-    model = fit_alarm(model, seed=seed, sizes=sizes, executor=run.executor)
+    began, full = time.perf_counter(), _full_alarm(model.description.training)
+    model = fit_alarm(model, seed=model.description.seed, sizes=sizes, executor=run.executor)
     spent = (time.perf_counter() - began) / 60
     model = replace(
         model, description=model.description.model_copy(update={"minutes": model.description.minutes + spent})
     )
     small = "" if sizes == full else f", fewer than the usual {full.episodes} and {full.ranked}: the time was short"
     return model, f"alarm fitted on {sizes.episodes} episodes of the prior, ranked among {sizes.ranked}{small}"
+
+
+def _full_alarm(config: BeliefConfig) -> AlarmSizes:
+    """The sizes of an alarm for which there is all the time."""
+    plan = config.calibration
+    return AlarmSizes(episodes=plan.alarm_episodes, ranked=plan.alarm_ranked, knots=plan.alarm_knots)
 
 
 @final
@@ -231,6 +219,23 @@ class _Run:
     calibration_episodes: int
     executor: Executor
 
+    def alarm_sizes(self, fitted: FittedBelief) -> AlarmSizes:
+        """As large a share of an alarm's usual size as the calibration has: a budget in updates has no time."""
+        most = fitted.config.calibration.max_episodes
+        return _full_alarm(fitted.config).scaled(min(1.0, self.calibration_episodes / most))
+
+    def affordable_alarm(self, fitted: FittedBelief, seconds: float) -> AlarmSizes | None:
+        """The sizes of an alarm that can be fitted in a time; None where there are none."""
+        return affordable_sizes(
+            fitted.belief,
+            self.problem,
+            query_spread=fitted.config.calibration.query_spreads[0],
+            epsilon=fitted.config.epsilon[0],
+            sizes=_full_alarm(fitted.config),
+            seconds=seconds,
+            seed=self.seed,
+        )
+
     def model(
         self,
         fitted: FittedBelief,
@@ -243,7 +248,7 @@ class _Run:
         config, seed = fitted.config, self.seed
         belief = fitted.belief
         if config.calibration.shortens and seconds is not None:
-            belief = _shortened(belief, problem, config.epsilon[0], seconds, seed)
+            belief = shortened(belief, problem, config.epsilon[0], seconds, seed_for(seed, "calibration", "horizon"))
             seconds -= time.perf_counter() - began
         request = CalibrationRequest(
             config.epsilon,
@@ -278,14 +283,6 @@ class _Run:
             threads=torch.get_num_threads(),
         )
         return Model(belief, description, calibration, family=problem)
-
-
-def _shortened(belief: Belief, problem: Problem, epsilon: float, seconds: float, seed: int) -> Belief:
-    """The same belief, with a shorter horizon where the time is short and the last queries are worth nothing."""
-    estimate = pilot(belief, problem, epsilon, SHORT_PILOT_EPISODES, seed_for(seed, "calibration", "horizon"))
-    if seconds > MIN_CALIBRATION_EPISODES * estimate.seconds_per_episode:
-        return belief
-    return belief.with_horizon(estimate.queries)
 
 
 def _certifier(

@@ -43,6 +43,8 @@ SUPPORT = 4
 """Episodes beyond a quantile that make it one; farther out, quantiles go on as they did before."""
 PILOT = 32
 """Episodes by which the time of one is known, where the time is limited."""
+PILOT_SHARE = 0.1
+"""Share of the time after which such a pilot ends, where it is clear by then that no alarm can be fitted."""
 OVERDUE = 1.5
 """How many times its limit the smallest alarm may take; where even that takes longer, there is none."""
 
@@ -218,14 +220,16 @@ def affordable_sizes(
         All of the sizes or a share of them; None where even the smallest alarm takes much longer.
     """
     began, fit = time.perf_counter(), Fit(belief, problem, query_spread, epsilon, seed)
-    for _ in fit.steps(problem, PILOT, fit.rng(0)):
-        pass
-    spent = time.perf_counter() - began
     has_head = belief.prediction_head() is not None
-    # Episodes of a network cost less the more of them are played together.
-    each = spent / PILOT / (4.0 if has_head else 1.0)
-    affordable = (seconds - spent) / each
-    if sizes.scaled(0.0).cost(has_head) > OVERDUE * affordable:
+    least, affordable = sizes.scaled(0.0).cost(has_head), 0.0
+    for step in fit.steps(problem, PILOT, fit.rng(0)):
+        spent = time.perf_counter() - began
+        # Episodes of a network cost less the more of them are played together.
+        each = spent * belief.horizon / (step.time + 1) / PILOT / (4.0 if has_head else 1.0)
+        affordable = (seconds - spent) / max(each, 1e-9)
+        if spent > PILOT_SHARE * seconds and least > OVERDUE * affordable:
+            return None  # the pilot itself would outlast the time
+    if least > OVERDUE * affordable:
         return None
     return sizes.within(affordable / sizes.cost(has_head), has_head)
 

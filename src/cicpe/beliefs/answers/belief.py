@@ -46,7 +46,7 @@ class QueryConfig(Config):
     """Even queries on a line."""
     draws: int = Field(default=96, ge=8, le=10**6)
     """Draws from the posterior that queries are compared on."""
-    outcomes: int = Field(default=16, ge=2, le=10_000)
+    outcomes: int = Field(default=8, ge=2, le=10_000)
     """Outcomes per query, where they cannot be listed."""
     width: float = Field(default=0.5, gt=0)
     """Width of the kernel on answers, in the epsilon that queries are chosen for."""
@@ -183,7 +183,7 @@ class AnswerBelief(Belief):
     ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Query, recommendations and confidences per epsilon, and spread of the answer, with the episode first."""
         posterior = self.search.posterior(state)
-        best = [self._recommend(posterior, epsilon) for epsilon in epsilons]
+        best = [self._recommend(state, posterior, epsilon) for epsilon in epsilons]
         answers = torch.stack([self.answer_space.from_unit(answer) for answer, _ in best], dim=1)
         confidence = torch.stack([share for _, share in best], dim=1).float()
         mean_BX = (posterior.weight_BN[..., None] * posterior.answer_BNX).sum(dim=1)
@@ -192,27 +192,34 @@ class AnswerBelief(Belief):
         query = self._query(state, numbers, std_BX, mean_BX.float())
         return query, answers, confidence, std_BX * self.answer_space.unit_scale
 
-    def _recommend(self, posterior: WeightedAnswers, epsilon: float) -> tuple[Tensor, Tensor]:
+    def _recommend(self, state: Any, posterior: WeightedAnswers, epsilon: float) -> tuple[Tensor, Tensor]:
         """The answer (in unit coordinates) with the largest mass of success, and that mass."""
         if isinstance(self.search, CloudSearch):
-            return recommend(self.model.success, self.answer_space, posterior, epsilon)
+            return recommend(self.model.success, self.answer_space, posterior, epsilon, self._few_answers)
         candidates = self.search.candidates_NX
-        mass_BN = posterior.weight_BN @ self._success_of_grid(epsilon).T
+        weight = self.search.joint(state) if self.model.success.numbers else posterior.weight_BN
+        mass_BN = weight @ self._success_of_grid(epsilon).T
         mean = (posterior.weight_BN[..., None] * candidates).sum(dim=1, keepdim=True)
         # Of answers that are as good, the one nearest to the mean.
         apart = torch.linalg.vector_norm(candidates - mean, dim=-1)
         best = (mass_BN - 1e-4 * apart).argmax(dim=1)
         return candidates[best], mass_BN.gather(1, best[:, None])[:, 0].clamp(0, 1)
 
-    def _success_of_grid(self, epsilon: float) -> Float[Tensor, "N N"]:
-        """Whether each candidate would succeed were each other one the target."""
+    @cached_property
+    def _few_answers(self) -> Float[Tensor, "A X"] | None:
+        """All answers that there are, where they are a finite set."""
+        values = self.model.prior.values()
+        return None if values is None else values[0]
+
+    def _success_of_grid(self, epsilon: float) -> Float[Tensor, "N G"]:
+        """Whether each candidate would succeed, were each one the target; or each place, where a loss depends on it."""
         assert isinstance(self.search, GridSearch)
         if epsilon not in self._success:
             candidates = self.search.candidates_NX
             softness = self.search.step * float(self.answer_space.unit_scale[0])
-            self._success[epsilon] = self.model.success(candidates[None], candidates[None], epsilon, softness)[
-                0
-            ].double()
+            judges = self.search.places_GV if self.model.success.numbers else candidates
+            rows = [self.model.success(some[None], judges[None], epsilon, softness)[0] for some in candidates.split(8)]  # type: ignore[no-untyped-call]
+            self._success[epsilon] = torch.cat(rows).double()
         return self._success[epsilon]
 
     @cached_property
@@ -254,7 +261,7 @@ class AnswerBelief(Belief):
         places = self.search.places_GV[chosen] if isinstance(self.search, GridSearch) else chosen
         if goal in ("ts", "ttps"):
             return self._sampled_query(places[..., : self.answer_space.dim], mean_BX, numbers)
-        kernel = self._kernel(chosen, places[..., : self.answer_space.dim], std_BX)
+        kernel = self._kernel(chosen, places, std_BX)
         space = self.query_space
         if space.dim == 1:
             table = self._table(make=False)
@@ -276,15 +283,17 @@ class AnswerBelief(Belief):
             first = torch.where((apart[0] < apart[1])[:, None], second, first)
         return self.query_space.project(self.answer_space.from_unit(first))
 
-    def _kernel(self, chosen: Tensor, answer_BMX: Tensor, std_BX: Tensor) -> Float[Tensor, "B M M"]:
-        """How close the answers of draws are; on a grid a learned success is looked up."""
+    def _kernel(self, chosen: Tensor, places_BMV: Tensor, std_BX: Tensor) -> Float[Tensor, "B M M"]:
+        """How close the answers of draws are: how well that of the second would do were the first the hidden one."""
+        answer_BMX = places_BMV[..., : self.answer_space.dim]
         if self.model.success.learned and isinstance(self.search, GridSearch):
             candidate = self.search.candidate_of(chosen)
+            judge = chosen if self.model.success.numbers else candidate
             table = self._success_of_grid(self.aim).float().clamp_min(1e-3)
-            return table[candidate[:, :, None], candidate[:, None]]
+            return table[candidate[:, None], judge[:, :, None]]
         if self.model.success.learned:
-            kernel: Tensor = self.model.success(answer_BMX, answer_BMX, self.aim)
-            return kernel.clamp_min(1e-3)
+            kernel: Tensor = self.model.success(answer_BMX, places_BMV, self.aim)
+            return kernel.transpose(1, 2).clamp_min(1e-3)
         space = self.answer_space
         reach = math.sqrt(2 * self.aim) if isinstance(space, Sphere) else self.aim
         spread = torch.linalg.vector_norm(std_BX * space.unit_scale, dim=-1)

@@ -390,8 +390,9 @@ class CloudSearch:
 
     def posterior(self, state: CloudState) -> WeightedAnswers:
         """The answers of the cloud and their weights."""
-        answer = self.model.prior.places(state.latent_BNV)[..., : self.model.answer_space.dim]
-        return WeightedAnswers(answer, torch.softmax(log_weights(state), dim=-1))
+        places = self.model.prior.places(state.latent_BNV)
+        answer = places[..., : self.model.answer_space.dim]
+        return WeightedAnswers(answer, torch.softmax(log_weights(state), dim=-1), places)
 
     def draws(self, state: CloudState, n: int, offset: float) -> Float[Tensor, "B n V"]:
         """Draws of places."""

@@ -39,7 +39,7 @@ MOST_SCATTERED = 3
 class AnswerBeliefConfig(ComputedBeliefConfig, GrownConfig):
     """A likelihood of answers and what else is hidden, learned from simulations; inference is a search over answers."""
 
-    LATER: ClassVar[frozenset[str]] = frozenset({"gives_answer", "answer_values"})
+    LATER: ClassVar[frozenset[str]] = frozenset({"gives_answer", "answer_values", "loss_numbers", "loss_values"})
 
     kind: Literal["answers"] = "answers"
     actor: Literal["answers"] = "answers"
@@ -72,6 +72,10 @@ class AnswerBeliefConfig(ComputedBeliefConfig, GrownConfig):
     """Simulated tasks that the prior is made of; found by the fit."""
     learned_success: bool = False
     """Whether the loss is something else than a distance; found by the fit."""
+    loss_numbers: int = 0
+    """Hidden numbers beside the target that it depends on; found by the fit."""
+    loss_values: int = 0
+    """How many answers there are where it depends on such numbers, if they are a finite set; found by the fit."""
     on_grid: bool = False
     """Whether the answers are a line or a finite set; found by the fit."""
     fixed_context: tuple[float, ...] | None = None
@@ -93,6 +97,7 @@ class AnswerBeliefConfig(ComputedBeliefConfig, GrownConfig):
             n_epsilons=5,
             n_context_knots=3,
             chunk=64,
+            shortens=True,
             hasty=0.985,
             alarm_episodes=256,
             alarm_ranked=199,
@@ -135,6 +140,8 @@ class AnswerBeliefConfig(ComputedBeliefConfig, GrownConfig):
                 "codes": 0 if model.codes is None else len(model.codes.points_KD),
                 "draws": prior.sizes.draws,
                 "learned_success": model.success.learned,
+                "loss_numbers": model.success.numbers,
+                "loss_values": len(model.success.values_NX) if model.success.numbers else 0,
                 "on_grid": self._suits_a_grid(model, same),
                 "fixed_context": tuple(context[0].tolist()) if same else None,
             }
@@ -174,7 +181,8 @@ class AnswerBeliefConfig(ComputedBeliefConfig, GrownConfig):
         search: GridSearch | CloudSearch = CloudSearch(model, self.points, sharp=sharp)
         if self.on_grid:
             width = 2 * float(model.answer_space.unit_scale[0])
-            search = GridSearch(model, int(min(FINEST, max(COARSEST, 5 * width / self.epsilon[0]))))
+            finest = COARSEST if model.success.numbers else FINEST
+            search = GridSearch(model, int(min(finest, max(COARSEST, 5 * width / self.epsilon[0]))))
         context = None if self.fixed_context is None else torch.tensor(self.fixed_context)
         return AnswerBelief(model, search, horizon, self.aim, self.queries, context)
 
@@ -190,6 +198,8 @@ class AnswerBeliefConfig(ComputedBeliefConfig, GrownConfig):
             self.codes,
             self.learned_success,
             self.hidden,
+            self.loss_numbers,
+            self.loss_values,
         )
         return self.belief(model, horizon), model
 

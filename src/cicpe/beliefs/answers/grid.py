@@ -37,6 +37,8 @@ class WeightedAnswers(NamedTuple):
     answer_BNX: Float[Tensor, "B N X"]
     """In unit coordinates."""
     weight_BN: Float[Tensor, "B N"]
+    place_BNV: Float[Tensor, "B N V"] | None = None
+    """The answers with what else is hidden; None where candidates stand for many places."""
 
 
 class AnswerGridState(NamedTuple):
@@ -166,9 +168,13 @@ class GridSearch:
             log_BNK=state.log_BNK + gain_BG.view(state.log_BNK.shape).double(), time_B=state.time_B + 1
         )
 
+    def joint(self, state: AnswerGridState) -> Float[Tensor, "B G"]:
+        """The weight of every place, in the order of ``places_GV``."""
+        return torch.softmax(state.log_BNK.flatten(1), dim=1)
+
     def posterior(self, state: AnswerGridState) -> WeightedAnswers:
         """Candidates and their weights."""
-        joint = torch.softmax(state.log_BNK.flatten(1), dim=1).view(state.log_BNK.shape)
+        joint = self.joint(state).view(state.log_BNK.shape)
         weight_BN = joint.sum(dim=-1)
         if self.is_scattered:
             none = torch.zeros(len(joint), len(self.candidates_NX), dtype=joint.dtype)
@@ -177,7 +183,7 @@ class GridSearch:
 
     def draws(self, state: AnswerGridState, n: int, offset: float) -> Int[Tensor, "B n"]:
         """Draws of pairs, by their place in ``places_GV``; they come in the candidates' order, so are stratified."""
-        return systematic(torch.softmax(state.log_BNK.flatten(1), dim=1), n, offset)
+        return systematic(self.joint(state), n, offset)
 
 
 def spread_out(points_MD: Float[Tensor, "M D"], n: int) -> tuple[Float[Tensor, "K D"], Float[Tensor, " K"]]:

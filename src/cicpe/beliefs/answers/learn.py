@@ -30,6 +30,8 @@ RACE = 0.2
 """Share of the time for the comparison of heads."""
 CODES = 32
 """Points that stand for a nuisance which cannot be read."""
+LOSS_SECONDS = 6.0
+"""Most seconds for learning a loss that is no distance."""
 MAP_SECONDS = 10.0
 """Most seconds for learning the answer as a function of the hidden numbers."""
 UNEXPLAINED = 0.15
@@ -179,7 +181,9 @@ class Family:
         if prior.unexplained > UNEXPLAINED and _is_searchable(problem, rng):
             nuisance = None
             prior = Prior.learn(places_of(draws, None), problem.answer_space, rng)
-        success = Success.learn(problem, rng, math.inf if seconds is None else min(6.0, 0.5 * seconds))
+        values = prior.values()
+        allowed = math.inf if seconds is None else min(LOSS_SECONDS, 0.5 * seconds)
+        success = Success.learn(problem, nuisance, None if values is None else values[0], rng, allowed)
         return cls(problem, nuisance, prior, success, sizes, seed, seconds is not None)
 
     def learner(self, heavy_tails: bool) -> Learner:

@@ -60,9 +60,12 @@ class AnswerModel(nn.Module):
         codes: int,
         learned_success: bool,
         hidden: int,
+        loss_numbers: int = 0,
+        loss_values: int = 0,
     ) -> "AnswerModel":
         """A model whose weights have yet to be loaded."""
-        prior, success = Prior(sizes, spaces[1]), Success(spaces[1], learned_success)
+        prior = Prior(sizes, spaces[1])
+        success = Success(spaces[1], learned_success, loss_numbers, loss_values)
         return cls(spaces, heads, prior, context, codes, success, hidden)
 
     def history_loss(

@@ -21,7 +21,11 @@ JUDGES = 768
 
 
 def recommend(
-    success: Success, space: Space, posterior: WeightedAnswers, epsilon: float
+    success: Success,
+    space: Space,
+    posterior: WeightedAnswers,
+    epsilon: float,
+    values_AX: Float[Tensor, "A X"] | None = None,
 ) -> tuple[Float[Tensor, "B X"], Float[Tensor, " B"]]:
     """The answer with the largest mass of success (in unit coordinates), and that mass.
 
@@ -30,14 +34,19 @@ def recommend(
         space: Where answers lie.
         posterior: Weighted candidates.
         epsilon: How far off an answer may be.
+        values_AX: All answers that there are, where they are a finite set: no others are tried.
     """
-    target_BNX = _taken(posterior.answer_BNX, systematic(posterior.weight_BN, JUDGES, 0.5))
-    share = 1 / JUDGES
+    judges = systematic(posterior.weight_BN, JUDGES, 0.5)
+    target_BNX, share = _taken(posterior.answer_BNX, judges), 1 / JUDGES
+    place_BNV = target_BNX if posterior.place_BNV is None else _taken(posterior.place_BNV, judges)
+    if values_AX is not None:
+        answers = values_AX.expand(len(target_BNX), -1, -1)
+        return _best(answers, success(answers, place_BNV, epsilon), share)
     mean = target_BNX.double().mean(dim=1, keepdim=True).float()
     starts = (torch.arange(STARTS) * JUDGES) // STARTS
     answers = torch.cat([mean, target_BNX[:, starts]], dim=1)
     answers = space.project(answers) if isinstance(space, Sphere) else answers
-    hits = success(answers, target_BNX, epsilon)
+    hits = success(answers, place_BNV, epsilon)
     for _ in range(3):
         mass = (hits.double().sum(dim=-1) * share * 2**40).round()
         best = mass.sort(dim=1, descending=True, stable=True).indices[:, :BEST]
@@ -47,9 +56,14 @@ def recommend(
         shifted = torch.where(total > 1e-9, shifted, old)
         shifted = space.project(shifted) if isinstance(space, Sphere) else shifted
         answers = torch.cat([old, shifted], dim=1)
-        hits = torch.cat([hits_old, success(shifted, target_BNX, epsilon)], dim=1)
-    confidence, place = (hits.double().sum(dim=-1) * share).max(dim=1)
-    return answers[torch.arange(len(place)), place], confidence.clamp(0, 1)
+        hits = torch.cat([hits_old, success(shifted, place_BNV, epsilon)], dim=1)
+    return _best(answers, hits, share)
+
+
+def _best(answers_BAX: Tensor, hits_BAN: Tensor, share: float) -> tuple[Tensor, Tensor]:
+    """The answer with the largest mass, and that mass."""
+    confidence, place = (hits_BAN.double().sum(dim=-1) * share).max(dim=1)
+    return answers_BAX[torch.arange(len(place)), place], confidence.clamp(0, 1)
 
 
 def _taken(part: Tensor, chosen: Tensor) -> Tensor:

@@ -1,63 +1,119 @@
-"""Whether an answer would succeed on a target: the loss as a function of the two.
+"""Whether an answer would succeed on a hidden place: the loss as a function of the two.
 
-Where the loss is the answer space's distance it is used as it is. Elsewhere its distribution given the target and the
-answer is learned from simulations (a lognormal, whose parameters a small network gives), so that a loss that also
-depends on hidden things becomes a probability of success.
+Where the loss is the answer space's distance it is used as it is. Elsewhere its distribution given the answer and the
+target is learned from simulations (a lognormal, whose parameters a small network gives). A loss may depend on what else
+is hidden too: a regret depends on how steep a peak is, and on how good the second best is. Where that is so, the
+network sees all of the hidden numbers, and the loss is a function again.
 
-Shapes: B episodes, A answers, N targets, X answer.
+Shapes: B episodes, A answers, N places, X answer, V place (a target, then the other hidden numbers).
 """
 
 import math
 import time
-from typing import final
+from typing import NamedTuple, final
 
 import torch
 from jaxtyping import Float
 from torch import Generator, Tensor, nn
 
+from cicpe.beliefs.answers.hidden import Nuisance
+from cicpe.beliefs.answers.histories import places_of
 from cicpe.problems.base import Problem, TaskBatch
 from cicpe.spaces import Space, Sphere
 
 HIDDEN = 48
 RATE = 5e-3
+UNCLEAR = 0.05
+"""How badly answer and target tell whether a loss is below some level, in nats, for all hidden numbers to be tried."""
+WHOLE_TIME = 4.0
+"""How many times as long a network may be fitted that sees all of them."""
+FLOOR = 1e-3
+"""What such a network adds to a loss before its logarithm, in the mean loss: the right answer may have none."""
+HELD_OUT = 4096
+"""Losses that the two networks are compared on."""
 
 
 @final
 class Success(nn.Module):
-    """The probability that the loss of an answer is at most epsilon, were the target a given one."""
+    """The probability that the loss of an answer is at most epsilon, were a given place the hidden one.
 
-    def __init__(self, space: Space, learned: bool) -> None:
+    Args:
+        space: Where answers lie.
+        learned: Whether the loss is something else than the space's distance.
+        numbers: Hidden numbers beside the target that it depends on.
+        values: How many answers there are, where it depends on such numbers and answers are a finite set.
+    """
+
+    floor: Tensor
+    values_NX: Tensor
+
+    def __init__(self, space: Space, learned: bool, numbers: int = 0, values: int = 0) -> None:
         super().__init__()
-        self.space, self.learned = space, learned
+        self.space, self.learned, self.numbers = space, learned, numbers
+        if numbers:
+            self.register_buffer("floor", torch.zeros(()))
+            self.register_buffer("values_NX", torch.zeros(values, space.dim))
         if learned:
-            wide = self._features(torch.zeros(1, space.dim), torch.zeros(1, space.dim)).shape[-1]
+            wide = self._features(torch.zeros(1, space.dim), torch.zeros(1, space.dim + numbers)).shape[-1]
             layers = nn.Linear(wide, HIDDEN), nn.SiLU(), nn.Linear(HIDDEN, HIDDEN), nn.SiLU(), nn.Linear(HIDDEN, 2)
             self.network = nn.Sequential(*layers)
+        if numbers:
+            # What an answer is decides which of the hidden numbers matter, and how.
+            self.of_place, self.of_answer = nn.Linear(space.dim + numbers, HIDDEN), nn.Linear(wide, HIDDEN)
 
     @classmethod
-    def learn(cls, problem: Problem, rng: Generator, seconds: float, updates: int = 2000) -> "Success":
+    def learn(
+        cls,
+        problem: Problem,
+        nuisance: Nuisance | None,
+        values_NX: Tensor | None,
+        rng: Generator,
+        seconds: float,
+        updates: int = 2000,
+    ) -> "Success":
         """What a family's loss asks for.
 
         Args:
             problem: The family.
+            nuisance: Reads what is hidden beside the target; None where it cannot be read.
+            values_NX: All answers that there are, where they are a finite set.
             rng: Draws tasks, answers and the first weights.
-            seconds: How long a network may be fitted.
-            updates: For how many steps at most.
+            seconds: How long a network of answer and target may be fitted.
+            updates: For how many steps, at most.
 
         Returns:
             The space's distance where that is the loss, else a fitted network.
         """
-        success = cls(problem.answer_space, not problem.has_distance_loss and not _is_distance(problem, rng))
-        if success.learned:
-            success._fit(problem, rng, seconds, updates)
-        return success.requires_grad_(False)
+        space = problem.answer_space
+        if problem.has_distance_loss or _is_distance(problem, rng):
+            return cls(space, learned=False)
+        held_out = _Losses.draw(problem, nuisance, rng, HELD_OUT)
+        plain = cls(space, learned=True)
+        plain._fit(problem, nuisance, values_NX, rng, seconds, updates)
+        if nuisance is None or not nuisance.size or plain._held_out_loss(held_out) < UNCLEAR:
+            return plain.requires_grad_(False)
+        whole = cls(space, True, nuisance.size, 0 if values_NX is None else len(values_NX))
+        whole._fit(problem, nuisance, values_NX, rng, WHOLE_TIME * seconds, updates)
+        best = min((plain, whole), key=lambda success: success._held_out_loss(held_out))
+        return best.requires_grad_(False)
 
-    def _fit(self, problem: Problem, rng: Generator, seconds: float, updates: int) -> None:
-        for layer in self.network:
+    def _fit(
+        self,
+        problem: Problem,
+        nuisance: Nuisance | None,
+        values_NX: Tensor | None,
+        rng: Generator,
+        seconds: float,
+        updates: int,
+    ) -> None:
+        if self.numbers:
+            self.floor = FLOOR * _Losses.draw(problem, nuisance, rng, HELD_OUT).loss_B.mean().clamp_min(1e-9)
+            self.values_NX = self.values_NX if values_NX is None else values_NX.clone()
+        for layer in self.modules():
             if isinstance(layer, nn.Linear):
                 layer.weight.data = torch.randn(layer.weight.shape, generator=rng) / math.sqrt(layer.in_features)
                 layer.bias.data.zero_()
-        optimiser = torch.optim.Adam(self.network.parameters(), lr=RATE)
+        optimiser = torch.optim.Adam(self.parameters(), lr=RATE)
         began = time.perf_counter()
         for update in range(updates):
             share = max(update / updates, (time.perf_counter() - began) / max(seconds, 1e-3))
@@ -65,51 +121,69 @@ class Success(nn.Module):
                 break
             for group in optimiser.param_groups:
                 group["lr"] = RATE * (1 - share) + 1e-5
-            loss = self._nll(problem, rng)
+            loss = self._nll(_Losses.draw(problem, nuisance, rng))
             optimiser.zero_grad()
             loss.backward()  # type: ignore[no-untyped-call]
-            nn.utils.clip_grad_norm_(self.network.parameters(), 1.0)
+            nn.utils.clip_grad_norm_(self.parameters(), 1.0)
             optimiser.step()
 
-    def _nll(self, problem: Problem, rng: Generator, n: int = 1024) -> Tensor:
-        """Negative log-likelihood of the losses of answers near and far."""
-        space, tasks = self.space, TaskBatch.draw(problem, n, rng)
-        target = space.to_unit(tasks.target)
-        reach = torch.exp(-4 * torch.rand((n, 1), generator=rng))
-        local = space.project(space.from_unit(target + reach * torch.randn(target.shape, generator=rng)))
-        answer = torch.where(torch.rand((n, 1), generator=rng) < 0.5, local, space.sample(n, rng))
-        log_loss = tasks.loss(answer).clamp_min(1e-9).log()
-        mean, log_std = self._moments(space.to_unit(answer), target)
-        return (0.5 * ((log_loss - mean) * torch.exp(-log_std)).square() + log_std).mean()
+    def _nll(self, seen: "_Losses") -> Tensor:
+        """Negative log-likelihood of losses, up to what does not depend on the network."""
+        mean, log_std = self._moments(seen.answer_BX, seen.place_BV)
+        return (0.5 * ((self._log(seen.loss_B) - mean) * torch.exp(-log_std)).square() + log_std).mean()
 
-    def _features(self, answer: Tensor, target: Tensor) -> Tensor:
+    @torch.no_grad()
+    def _held_out_loss(self, seen: "_Losses") -> float:
+        """How well it tells whether losses are below some levels, in nats: comparable between networks."""
+        mean, log_std = self._moments(seen.answer_BX, seen.place_BV)
+        levels = torch.quantile(seen.loss_B[seen.loss_B > 0], torch.linspace(0.05, 0.75, 15))
+        chance = torch.special.ndtr((self._log(levels)[:, None] - mean) * torch.exp(-log_std)).clamp(1e-3, 1 - 1e-3)
+        return float(nn.functional.binary_cross_entropy(chance, (seen.loss_B <= levels[:, None]).float()))
+
+    def _log(self, loss: Tensor) -> Tensor:
+        return (loss + self.floor).log() if self.numbers else loss.clamp_min(1e-9).log()
+
+    def _features(self, answer: Tensor, place: Tensor) -> Tensor:
+        target = place[..., : self.space.dim]
         apart = answer - target
         waves = [f(math.pi * k * apart / 2) for k in (1, 2, 4) for f in (torch.sin, torch.cos)]
         norm = torch.linalg.vector_norm(apart, dim=-1, keepdim=True)
         answer, target = torch.broadcast_tensors(answer, target)  # type: ignore[no-untyped-call]
-        return torch.cat([answer, target, apart.abs(), (norm + 0.01).log(), *waves], dim=-1)
+        parts = [answer, target, apart.abs(), (norm + 0.01).log(), *waves]
+        if self.numbers and len(self.values_NX):
+            parts.append(_nearest(answer, self.values_NX))
+        return torch.cat(parts, dim=-1)
 
-    def _moments(self, answer: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
+    def _moments(self, answer: Tensor, place: Tensor) -> tuple[Tensor, Tensor]:
         """Mean and log standard deviation of the log loss."""
-        mean, log_std = self.network(self._features(answer, target)).unbind(dim=-1)
+        features = self._features(answer, place)
+        if self.numbers:
+            first, *rest = self.network
+            hidden = first(features) + self.of_place(place) * self.of_answer(features)
+            for layer in rest:
+                hidden = layer(hidden)
+            mean, log_std = hidden.unbind(dim=-1)
+        else:
+            mean, log_std = self.network(features).unbind(dim=-1)
         return mean, log_std.clamp(-4, 3)
 
     def forward(
-        self, answer_BAX: Tensor, target_BNX: Tensor, epsilon: float, softness: float = 0.0
+        self, answer_BAX: Tensor, place_BNV: Tensor, epsilon: float, softness: float = 0.0
     ) -> Float[Tensor, "B A N"]:
-        """The probability of success of every answer on every target, both in unit coordinates.
+        """The probability of success of every answer on every place, both in unit coordinates.
 
         Args:
             answer_BAX: Answers.
-            target_BNX: Targets.
+            place_BNV: Targets, followed by the other hidden numbers where the loss depends on them.
             epsilon: How far off an answer may be.
             softness: The distance, in the loss's units, over which success goes from one to zero: the width of a cell.
         """
         if self.learned:
-            mean, log_std = self._moments(answer_BAX[:, :, None], target_BNX[:, None])
-            value: Tensor = torch.special.ndtr((math.log(epsilon) - mean) * torch.exp(-log_std))
+            mean, log_std = self._moments(answer_BAX[:, :, None], place_BNV[:, None])
+            level = self._log(torch.tensor(epsilon))
+            value: Tensor = torch.special.ndtr((level - mean) * torch.exp(-log_std))
             return value
-        answer, target = self.space.from_unit(answer_BAX), self.space.from_unit(target_BNX)
+        answer, target = self.space.from_unit(answer_BAX), self.space.from_unit(place_BNV[..., : self.space.dim])
         if isinstance(self.space, Sphere):
             loss = self.space.distance(answer[:, :, None], target[:, None])
         else:  # the same as the box's own distance, without every difference in memory
@@ -125,3 +199,27 @@ def _is_distance(problem: Problem, rng: Generator, n: int = 1024) -> bool:
     answer = problem.answer_space.sample(n, rng)
     distance = problem.answer_space.distance(answer, tasks.target)
     return bool(torch.allclose(tasks.loss(answer), distance, rtol=1e-3, atol=1e-6))
+
+
+@final
+class _Losses(NamedTuple):
+    """Losses of simulated answers, near the target and far from it."""
+
+    answer_BX: Tensor
+    place_BV: Tensor
+    loss_B: Tensor
+
+    @classmethod
+    def draw(cls, problem: Problem, nuisance: Nuisance | None, rng: Generator, n: int = 1024) -> "_Losses":
+        space, tasks = problem.answer_space, TaskBatch.draw(problem, n, rng)
+        target = space.to_unit(tasks.target)
+        reach = torch.exp(-4 * torch.rand((n, 1), generator=rng))
+        local = space.project(space.from_unit(target + reach * torch.randn(target.shape, generator=rng)))
+        answer = torch.where(torch.rand((n, 1), generator=rng) < 0.5, local, space.sample(n, rng))
+        return cls(space.to_unit(answer), places_of(tasks, nuisance), tasks.loss(answer))
+
+
+def _nearest(answer: Tensor, values_NX: Tensor) -> Float[Tensor, "*batch N"]:
+    """Which of a finite set of answers each is nearest to, as ones and zeros."""
+    apart = (answer[..., None, :] - values_NX).square().sum(dim=-1)
+    return nn.functional.one_hot(apart.argmin(dim=-1), len(values_NX)).float()

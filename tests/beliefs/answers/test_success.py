@@ -1,0 +1,93 @@
+"""Whether an answer succeeds: a loss that is a function of answer and target, and one that needs all that is hidden."""
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Generator, Tensor
+
+from cicpe.beliefs.answers.hidden import Nuisance
+from cicpe.beliefs.answers.histories import places_of
+from cicpe.beliefs.answers.success import Success
+from cicpe.problems import Problem, TaskBatch
+from cicpe.spaces import Box
+
+
+@dataclass(frozen=True)
+class Treatments(Problem):
+    """Which of three treatments is best; the loss is by how much another is worse."""
+
+    query_space = Box([0.0], [3.0])
+    answer_space = Box([0.0], [2.0])
+
+    def sample(self, n: int, rng: Generator) -> Tensor:
+        return torch.rand((n, 3), generator=rng)
+
+    def observe(self, task: Tensor, query: Tensor, rng: Generator) -> Tensor:
+        place = query[:, :1].floor().clamp(0, 2).long()
+        return task.gather(1, place)[:, 0] + 0.2 * torch.randn(len(query), generator=rng)
+
+    def target(self, task: Tensor) -> Tensor:
+        return task.argmax(dim=1, keepdim=True).float()
+
+    def loss(self, task: Tensor, answer: Tensor) -> Tensor:
+        return (task.amax(dim=1, keepdim=True) - task.gather(1, answer.round().clamp(0, 2).long()))[:, 0]
+
+
+@dataclass(frozen=True)
+class Clock(Problem):
+    """An hour on a dial: late and early are close."""
+
+    query_space = Box([0.0], [12.0])
+    answer_space = Box([0.0], [12.0])
+
+    def sample(self, n: int, rng: Generator) -> Tensor:
+        return torch.rand((n, 2), generator=rng) * torch.tensor([12.0, 1.0])
+
+    def observe(self, task: Tensor, query: Tensor, rng: Generator) -> Tensor:
+        return torch.cos(math.pi / 6 * (query[:, 0] - task[:, 0])) + 0.1 * torch.randn(len(query), generator=rng)
+
+    def target(self, task: Tensor) -> Tensor:
+        return task[:, :1]
+
+    def loss(self, task: Tensor, answer: Tensor) -> Tensor:
+        apart = (answer - task[:, :1]).abs()[:, 0]
+        return torch.minimum(apart, 12 - apart)
+
+
+def make_rng(seed: int = 0) -> Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+def agreement(success: Success, problem: Problem, nuisance: Nuisance, epsilon: float) -> float:
+    """How often the likelier verdict on a fresh answer is the right one."""
+    rng = make_rng(9)
+    tasks = TaskBatch.draw(problem, 2000, rng)
+    answer = problem.answer_space.sample(len(tasks), rng)
+    unit = problem.answer_space.to_unit(answer)
+    chance = success(unit[:, None], places_of(tasks, nuisance)[:, None], epsilon)[:, 0, 0]
+    return float(((chance > 0.5) == (tasks.loss(answer) <= epsilon)).double().mean())
+
+
+def test_a_regret_is_known_from_all_hidden_numbers() -> None:
+    problem, values = Treatments(), torch.tensor([[-1.0], [0.0], [1.0]])
+    nuisance = Nuisance.find(problem, 2000, make_rng())
+    assert nuisance is not None
+    success = Success.learn(problem, nuisance, values, make_rng(), math.inf, updates=1500)
+    assert success.numbers == 3
+    assert agreement(success, problem, nuisance, 0.2) > 0.93
+    # What answer and target alone tell is much less: a second best may be close, or far.
+    blind = Success.learn(problem, None, values, make_rng(), math.inf, updates=600)
+    assert blind.numbers == 0
+    assert agreement(blind, problem, nuisance, 0.2) < 0.85
+
+
+def test_a_loss_of_answer_and_target_needs_no_more() -> None:
+    problem = Clock()
+    nuisance = Nuisance.find(problem, 2000, make_rng())
+    assert nuisance is not None
+    assert nuisance.size == 1
+    success = Success.learn(problem, nuisance, None, make_rng(), math.inf, updates=600)
+    assert success.learned
+    assert success.numbers == 0
+    assert agreement(success, problem, nuisance, 1.0) > 0.97

@@ -1,0 +1,139 @@
+"""A calibration and an alarm that keep to their time, however slow a belief is: by a clock that the belief moves."""
+
+import math
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
+
+import pytest
+import torch
+from torch import Generator, Tensor
+
+from cicpe.beliefs.base import Assessment, Belief, CalibrationPlan
+from cicpe.calibration.alarm_fit import AlarmSizes, affordable_sizes
+from cicpe.calibration.thresholds import CalibrationRequest, calibrate, shortened
+from cicpe.problems.binary_search import BinarySearch
+from cicpe.spaces import Space
+
+PROBLEM = BinarySearch(dim=1, noise=0.1)
+PLAN = CalibrationPlan(min_share=0.0, n_epsilons=1, n_context_knots=1, chunk=64, hasty=0.985, shortens=True)
+
+
+class Watch:
+    """A clock that only the belief moves."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+
+    def __call__(self) -> float:
+        return self.seconds
+
+
+class Seen(NamedTuple):
+    time_B: Tensor
+
+
+@dataclass(frozen=True)
+class Slow(Belief):
+    """A belief whose log odds rise with every query, each of which takes a while per episode."""
+
+    watch: Watch
+    each: float
+    """Seconds per episode and query."""
+    rise: float = 0.05
+    horizon: int = 400
+    least: float = -2.0
+    most_at_once: int = 256
+    asked: list[int] = field(default_factory=list)
+
+    @property
+    def query_space(self) -> Space:
+        return PROBLEM.query_space
+
+    @property
+    def answer_space(self) -> Space:
+        return PROBLEM.answer_space
+
+    def begin(self, context: Tensor) -> Seen:
+        return Seen(torch.zeros(len(context), dtype=torch.long))
+
+    def update(self, state: Seen, query: Tensor, observation: Tensor) -> Seen:
+        return Seen(state.time_B + 1)
+
+    def assess(
+        self,
+        state: Seen,
+        epsilons: Sequence[float],
+        rng: Generator,
+        query_spread: float = 0.0,
+        costs: Sequence[Tensor] = (),
+    ) -> Assessment:
+        n = len(state.time_B)
+        self.watch.seconds += n * self.each
+        self.asked.append(n)
+        confidence = torch.sigmoid(self.least + self.rise * state.time_B).expand(len(epsilons), n)
+        answer = torch.zeros(len(epsilons), n, 1)
+        none = torch.zeros(len(epsilons), 0, n)
+        return Assessment(state.time_B, torch.zeros(n, 1, 1), answer, confidence, confidence, none, torch.ones(n, 1))
+
+    def sample_answers(self, state: Any, n: int, rng: Generator) -> Tensor:
+        return torch.zeros(len(state.time_B), n, 1)
+
+    def tensors(self) -> dict[str, Tensor]:
+        return {}
+
+
+@pytest.fixture
+def watch(monkeypatch: pytest.MonkeyPatch) -> Watch:
+    watch = Watch()
+    monkeypatch.setattr(time, "perf_counter", watch)
+    return watch
+
+
+@pytest.mark.parametrize("each", [0.0001, 0.003, 0.03, 0.3])
+def test_a_calibration_keeps_to_its_time(watch: Watch, each: float) -> None:
+    seconds, belief = 100.0, Slow(watch, each)
+    belief = shortened(belief, PROBLEM, 0.3, seconds, seed=1)
+    assert watch.seconds <= 0.35 * seconds
+    left = seconds - watch.seconds
+    result = calibrate(belief, PROBLEM, CalibrationRequest((0.3, 0.3), PLAN, 4096, seconds=left))
+    assert watch.seconds <= 1.3 * seconds
+    assert result.episodes >= 8
+
+
+def test_where_time_is_short_episodes_end_at_a_lower_confidence_so_that_more_fit(watch: Watch) -> None:
+    """From -2, log odds of 0.985 take 124 queries and of 0.955 only 102."""
+    few = calibrate(Slow(watch, 0.002), PROBLEM, CalibrationRequest((0.3, 0.3), PLAN, 4096, seconds=100.0))
+    strict = PLAN._replace(hasty=None)
+    rarely = calibrate(Slow(watch, 0.002), PROBLEM, CalibrationRequest((0.3, 0.3), strict, 4096, seconds=100.0))
+    per_episode = 0.002 * (1 + math.ceil((math.log(0.955 / 0.045) + 2) / 0.05))
+    assert few.episodes == pytest.approx(90.0 / per_episode, rel=0.15)
+    assert rarely.episodes < 0.7 * few.episodes
+
+
+def test_a_horizon_is_cut_only_where_the_time_is_short(watch: Watch) -> None:
+    assert shortened(Slow(watch, 0.0001), PROBLEM, 0.3, 100.0, seed=1).horizon == 400
+    slow = shortened(Slow(watch, 0.01), PROBLEM, 0.3, 100.0, seed=1)
+    assert slow.horizon < 100  # what it recommends never changes, so that no query is worth making
+    # A belief that is sure soon is played to its end in no time, however long its horizon is.
+    assert shortened(Slow(watch, 0.01, rise=2.0), PROBLEM, 0.3, 100.0, seed=1).horizon == 400
+
+
+@pytest.mark.parametrize(("each", "is_fitted"), [(1e-5, True), (0.05, False)])
+def test_a_pilot_of_an_alarm_ends_once_it_is_clear_that_there_is_no_time(
+    watch: Watch, each: float, is_fitted: bool
+) -> None:
+    sizes = AlarmSizes(episodes=256, ranked=199, knots=1)
+    affordable = affordable_sizes(
+        Slow(watch, each), PROBLEM, query_spread=0.0, epsilon=0.3, sizes=sizes, seconds=30.0, seed=0
+    )
+    assert (affordable is not None) == is_fitted
+    assert watch.seconds <= 0.2 * 30.0
+
+
+def test_the_watch_is_what_the_limits_are_read_from(watch: Watch) -> None:
+    """Without a limit nothing is hurried: the negative control of the tests above."""
+    belief = replace(Slow(watch, 0.3), horizon=20)
+    calibrate(belief, PROBLEM, CalibrationRequest((0.3, 0.3), PLAN, 128))
+    assert watch.seconds >= 128 * 20 * 0.3
