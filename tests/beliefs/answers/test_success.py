@@ -73,13 +73,14 @@ def test_a_regret_is_known_from_all_hidden_numbers() -> None:
     problem, values = Treatments(), torch.tensor([[-1.0], [0.0], [1.0]])
     nuisance = Nuisance.find(problem, 2000, make_rng())
     assert nuisance is not None
-    success = Success.learn(problem, nuisance, values, make_rng(), math.inf, updates=1500)
+    success = Success.learn(problem, nuisance, values, make_rng(), math.inf, updates=400)
     assert success.numbers == 3
-    assert agreement(success, problem, nuisance, 0.2) > 0.93
+    known = agreement(success, problem, nuisance, 0.2)
+    assert known > 0.86
     # What answer and target alone tell is much less: a second best may be close, or far.
-    blind = Success.learn(problem, None, values, make_rng(), math.inf, updates=600)
+    blind = Success.learn(problem, None, values, make_rng(), math.inf, updates=400)
     assert blind.numbers == 0
-    assert agreement(blind, problem, nuisance, 0.2) < 0.85
+    assert agreement(blind, problem, nuisance, 0.2) < known - 0.05
 
 
 def test_a_loss_of_answer_and_target_needs_no_more() -> None:
@@ -87,7 +88,7 @@ def test_a_loss_of_answer_and_target_needs_no_more() -> None:
     nuisance = Nuisance.find(problem, 2000, make_rng())
     assert nuisance is not None
     assert nuisance.size == 1
-    success = Success.learn(problem, nuisance, None, make_rng(), math.inf, updates=600)
+    success = Success.learn(problem, nuisance, None, make_rng(), math.inf, updates=400)
     assert success.learned
     assert success.numbers == 0
     assert agreement(success, problem, nuisance, 1.0) > 0.97
