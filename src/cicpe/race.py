@@ -13,12 +13,15 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple, final
 
+import torch
+
 from cicpe.beliefs.base import BeliefConfig, CalibrationPlan, FitRequest, FittedBelief
 from cicpe.beliefs.budget import Budget
 from cicpe.calibration.table import MARGIN
 from cicpe.errors import CicpeError
 from cicpe.files import read_file, write_json
-from cicpe.problems import Problem
+from cicpe.problems import Problem, TaskBatch
+from cicpe.problems.structure import seconds_per_observation
 from cicpe.scoring import CERTAIN, DELTA, LONGEST, Score, needed, played
 from cicpe.training.callbacks import TrainingCallback
 from cicpe.training.recipes import Choice
@@ -32,6 +35,8 @@ LEAST = 1.0
 """Seconds of a fit whose budget is used up."""
 SLICE = 0.15
 """Share of the budget that a contender is fitted for before it is scored."""
+LEAST_OBSERVATIONS = 50_000
+"""Observations in that time below which a network is not tried."""
 SCORING = 0.05
 """Share of the budget that scoring it may take."""
 CALIBRATION = 0.35
@@ -105,6 +110,9 @@ class Race:
         for choice in choices:
             if contenders and not self._has_time:
                 break
+            if contenders and choice.config.has_checkpoints and (why := self._starved()):
+                self._note(Score(choice.recipe, float("inf"), 0.0, 0, 0, 0.0, fault=why))
+                continue
             try:
                 self.callback.on_stage(f"trying {choice.recipe}", 0.0)
                 score, belief = self._tried(choice)
@@ -130,6 +138,14 @@ class Race:
         name = best.choice.recipe + (" with queries for " + best.score.query_rule if best.is_variant else "")
         self.callback.on_choice((f"{name}, which needed the fewest queries", *best.choice.reasons))
         return best.choice, self._longer(best.fitted)
+
+    def _starved(self) -> str | None:
+        """Why a network need not be tried: it takes far more observations than a likelihood to learn anything."""
+        tasks = TaskBatch.draw(self.problem, 8, torch.Generator().manual_seed(self.seed))
+        observations = SLICE * self.seconds / max(seconds_per_observation(tasks), 1e-9)
+        if observations >= LEAST_OBSERVATIONS:
+            return None
+        return f"skipped, since only {observations:,.0f} observations can be simulated meanwhile"
 
     @property
     def _has_time(self) -> bool:

@@ -24,6 +24,8 @@ from cicpe.problems.base import Problem, TaskBatch
 
 LONGER_SHARE = 0.3
 """Share for learning on, of what a race has left."""
+LONGER_SHARE_ON_FEW = 0.55
+"""The same where observations are few: a better likelihood is worth more than a closer threshold."""
 LOOK_SHARE = 0.06
 """Share for looking at tasks before that."""
 FINEST, COARSEST = 512, 128
@@ -148,7 +150,8 @@ class AnswerBeliefConfig(ComputedBeliefConfig, GrownConfig):
         )
 
         def longer(budget: Budget) -> FittedBelief:
-            seconds = None if budget.minutes is None else LONGER_SHARE * 60 * budget.minutes
+            share = LONGER_SHARE_ON_FEW if learner.had_few else LONGER_SHARE
+            seconds = None if budget.minutes is None else share * 60 * budget.minutes
             further = Limit(seconds, budget.updates)
             return self._fitted(family, learner.longer(further), began, seed)
 

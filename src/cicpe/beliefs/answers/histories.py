@@ -21,6 +21,8 @@ POOLED = 100_000
 """Observations that are kept to be shown again, where simulating is slow."""
 FIRST = 32
 """Tasks of the first batch, by which it is known how long simulating takes."""
+JUDGING = 8
+"""Where histories are few, one of so many is kept to judge by."""
 AT_ONCE = 0.5
 """Seconds of simulating at a time."""
 
@@ -101,7 +103,7 @@ class HistoryPool:
     """Spent on simulating."""
     simulated: int = 0
     """Tasks that were simulated."""
-    began: float = field(default_factory=time.perf_counter)
+    began: float = field(default_factory=lambda: time.perf_counter())
 
     def batch(self, n: int) -> Histories:
         """``n`` histories, fresh ones as long as simulating takes no more than half of the time."""
@@ -115,6 +117,25 @@ class HistoryPool:
                 return fresh
         assert self.kept is not None
         return self.kept.rows(torch.randint(len(self.kept.place_BV), (n,), generator=self.rng))
+
+    def affordable(self, seconds: float) -> float:
+        """How many tasks can be simulated in a time; all where that is not limited."""
+        if not self.timed:
+            return math.inf
+        if not self.simulated:
+            self._fresh(FIRST)
+        return seconds * self.simulated / max(self.seconds, 1e-9)
+
+    def simulate_more(self) -> None:
+        """Simulates for a moment, and keeps what comes of it."""
+        self._fresh(max(1, int(self.affordable(AT_ONCE))))
+
+    def known(self) -> tuple[Histories, Histories]:
+        """All histories that are kept, to learn from and to judge by; the latter stay so as more are simulated."""
+        assert self.kept is not None
+        place = torch.arange(len(self.kept.place_BV))
+        judging = place % JUDGING == JUDGING - 1
+        return self.kept.rows(place[~judging]), self.kept.rows(place[judging])
 
     def _fresh(self, n: int) -> Histories:
         start = time.perf_counter()

@@ -36,6 +36,16 @@ MAP_SECONDS = 10.0
 """Most seconds for learning the answer as a function of the hidden numbers."""
 UNEXPLAINED = 0.15
 """How wrong that function may be, by its own measure; else, where they will do, codes are learned."""
+FEW = 60_000
+"""Observations below which a network would learn their noise by heart."""
+SIMULATING = 0.8
+"""Share of the time for simulating them."""
+EPOCHS, FEWEST_ON_FEW, MOST_ON_FEW = 40, 200, 1500
+"""How often each is shown, within these numbers of updates."""
+DECAY = 0.1
+"""Decay of the weights meanwhile, per unit of the learning rate."""
+CHECKED = 20
+"""Updates after which the network is judged by histories that it is not shown."""
 WARM_UP = 50
 """Updates over which the learning rate rises."""
 
@@ -65,7 +75,7 @@ class Limit:
     seconds: float | None = None
     updates: int | None = None
     done: int = 0
-    began: float = field(default_factory=time.perf_counter)
+    began: float = field(default_factory=lambda: time.perf_counter())
 
     def part(self, share: float) -> "Limit":
         """A part of what there is in all."""
@@ -95,6 +105,8 @@ class Learner:
     sizes: LearningSizes
     optimiser: torch.optim.Optimizer
     updates: int = 0
+    had_few: bool = False
+    """Whether histories were so few that it learned from the same ones again and again."""
 
     def loss(self, histories: Histories) -> Tensor:
         """Negative log-likelihood per observation of each history."""
@@ -109,21 +121,83 @@ class Learner:
         on_progress: Callable[[float], None] = lambda share: None,
     ) -> None:
         """Goes on within a limit; the learning rate falls as a cosine."""
-        codes = 0 if self.model.codes is None else len(self.model.codes.points_KD)
-        batch = self.sizes.batch if not codes else max(24, 2 * self.sizes.batch // codes)
+        if self.has_few(limit):
+            self.simulate(limit, on_progress)
+            self.learn_from_few(limit.rest(), start_rate)
+            return
         while (share := limit.progress) < 1:
-            rate = end_rate + (start_rate - end_rate) * 0.5 * (1 + math.cos(math.pi * share))
-            for group in self.optimiser.param_groups:
-                group["lr"] = self.sizes.rate * rate * min(1.0, (self.updates + 1) / WARM_UP)
-            loss = self.loss(self.pool.batch(batch)).mean()
-            self.optimiser.zero_grad()
-            loss.backward()  # type: ignore[no-untyped-call]
-            nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
-            self.optimiser.step()
-            self.updates += 1
+            self._set_rate(share, start_rate, end_rate)
+            self._update(self.pool.batch(self._batch))
             limit.done += 1
             if self.updates % 20 == 0:
                 on_progress(share)
+
+    @property
+    def _batch(self) -> int:
+        """Tasks per update."""
+        codes = 0 if self.model.codes is None else len(self.model.codes.points_KD)
+        return self.sizes.batch if not codes else max(24, 2 * self.sizes.batch // codes)
+
+    def _set_rate(self, share: float, start_rate: float, end_rate: float) -> None:
+        rate = end_rate + (start_rate - end_rate) * 0.5 * (1 + math.cos(math.pi * share))
+        for group in self.optimiser.param_groups:
+            group["lr"] = self.sizes.rate * rate * min(1.0, (self.updates + 1) / WARM_UP)
+
+    def _update(self, histories: Histories) -> None:
+        loss = self.loss(histories).mean()
+        self.optimiser.zero_grad()
+        loss.backward()  # type: ignore[no-untyped-call]
+        nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
+        self.optimiser.step()
+        self.updates += 1
+
+    def has_few(self, limit: Limit) -> bool:
+        """Whether simulating is so slow that histories are few within a limit."""
+        seconds = limit.rest().seconds
+        return seconds is not None and self.sizes.steps * self.pool.affordable(SIMULATING * seconds) < FEW
+
+    def simulate(self, limit: Limit, on_progress: Callable[[float], None]) -> None:
+        """Simulates for most of a limit."""
+        self.had_few = True
+        while limit.progress < SIMULATING:
+            self.pool.simulate_more()
+            on_progress(limit.progress)
+
+    def learn_from_few(self, limit: Limit, start_rate: float = 1.0) -> float:
+        """Learns from the histories that there are until it begins to learn their noise.
+
+        A network that sees a few thousand observations again and again is soon sure of their noise. So it is judged by
+        histories that it is not shown, its weights decay, and those that judged best are kept.
+
+        Args:
+            limit: What it may take.
+            start_rate: The learning rate at the start, of the peak.
+
+        Returns:
+            The mean loss of the histories that it was judged by.
+        """
+        shown, judging = self.pool.known()
+        n = len(shown.place_BV)
+        batch = min(self._batch, max(32, n // 8))
+        updates = min(MOST_ON_FEW, max(FEWEST_ON_FEW, EPOCHS * n // batch))
+        best, kept = self.validate(judging), copy.deepcopy(self.model.state_dict())
+        for update in range(updates):
+            if limit.progress >= 1:
+                break
+            self._set_rate(update / updates, start_rate, 0.02)
+            self._update(shown.rows(torch.randint(n, (batch,), generator=self.pool.rng)))
+            self._decay()
+            if update % CHECKED == CHECKED - 1 and (loss := self.validate(judging)) < best:
+                best, kept = loss, copy.deepcopy(self.model.state_dict())
+        self.model.load_state_dict(kept)
+        return best
+
+    @torch.no_grad()
+    def _decay(self) -> None:
+        """Draws the weights towards zero, by the learning rate."""
+        for group in self.optimiser.param_groups:
+            for weight in group["params"]:
+                weight.mul_(1 - DECAY * group["lr"])
 
     def longer(self, limit: Limit) -> "Learner":
         """A copy that is trained on, so that what was fitted before stays as it is."""
@@ -166,7 +240,7 @@ class Family:
         rng = torch.Generator().manual_seed(seed + 7)
         most = math.inf
         if seconds is not None:
-            most = max(seconds, 0.1) / max(_seconds_per_task(problem, rng), 1e-9)
+            most = max(seconds, 0.1) / max(_seconds_per_draw(problem, rng), 1e-9)
         nuisance = Nuisance.find(problem, int(max(256, min(PILOT, 0.2 * most))), rng)
         if nuisance is None and not _is_searchable(problem, rng):
             raise InvalidInput(
@@ -186,10 +260,10 @@ class Family:
         success = Success.learn(problem, nuisance, None if values is None else values[0], rng, allowed)
         return cls(problem, nuisance, prior, success, sizes, seed, seconds is not None)
 
-    def learner(self, heavy_tails: bool) -> Learner:
-        """A fresh network whose heads a pilot chose."""
+    def learner(self, heavy_tails: bool, pool: HistoryPool | None = None) -> Learner:
+        """A fresh network whose heads a pilot chose; with the histories of another, where these are given."""
         rng = torch.Generator().manual_seed(self.seed)
-        pool = HistoryPool(self.problem, self.sizes.steps, rng, self.nuisance, self.timed)
+        pool = pool or HistoryPool(self.problem, self.sizes.steps, rng, self.nuisance, self.timed)
         pilot = self._pilot(rng)
         declared = declared_kinds(self.problem, pilot.observation_BTY.shape[-1])
         heads = Heads(choose_heads(pilot.observation_BTY.flatten(0, 1), heavy_tails, declared))
@@ -208,17 +282,33 @@ class Family:
 
     def learn(self, limit: Limit, on_progress: Callable[[float], None] = lambda share: None) -> Learner:
         """The likelihood with the best head for real observations, trained for all of the limit."""
-        learner = self.learner(heavy_tails=False)
+        both = [self.learner(heavy_tails=False)]
+        learner = both[0]
         if has_real_entries(learner.model.heads.heads):
+            both.append(self.learner(heavy_tails=True, pool=learner.pool if self.timed else None))
+        if learner.has_few(limit):
+            learner.simulate(limit, on_progress)
+            each = limit.rest().part(1 / len(both))
+            losses = [contender.learn_from_few(each.rest()) for contender in both]
+            learner = both[losses.index(min(losses))]
+            learner.had_few = True
+        elif len(both) > 1:
             held_out = self._pilot(torch.Generator().manual_seed(self.seed + 1), 256)
-            both = [learner, self.learner(heavy_tails=True)]
             for contender in both:
                 contender.train(limit.part(RACE / 2), start_rate=0.7, end_rate=0.15)
                 limit.done += contender.updates
             learner = min(both, key=lambda candidate: candidate.validate(held_out) + HEAVIER * (candidate is both[1]))
-        learner.train(limit.rest(), on_progress=on_progress)
+        if not learner.had_few:
+            learner.train(limit.rest(), on_progress=on_progress)
         learner.model.requires_grad_(False)
         return learner
+
+
+def _seconds_per_draw(problem: Problem, rng: Generator, n: int = 64) -> float:
+    """How long drawing a task and its target takes, without observing it."""
+    began = time.perf_counter()
+    TaskBatch.draw(problem, n, rng)
+    return (time.perf_counter() - began) / n
 
 
 def _seconds_per_task(problem: Problem, rng: Generator, n: int = 16) -> float:
