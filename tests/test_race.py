@@ -12,7 +12,7 @@ from torch import Generator, Tensor
 
 import cicpe
 from cicpe.beliefs.answers.config import AnswerBeliefConfig
-from cicpe.beliefs.base import FitRequest
+from cicpe.beliefs.base import FitRequest, FittedBelief
 from cicpe.beliefs.budget import Budget
 from cicpe.episodes.table import EpisodeTable
 from cicpe.problems import Problem, make_problem
@@ -164,3 +164,52 @@ def test_a_budget_that_is_used_up_still_ends_with_a_fit() -> None:
     _, fitted = late.run(candidates(problem)[:1])
     assert late.left < 0
     assert fitted.belief.horizon > 0
+
+
+class Vertex(Slope):
+    """Where a parabola has its vertex: a function of two hidden numbers, neither of which is it."""
+
+    horizon = 10
+
+    def sample(self, n: int, rng: Generator) -> Tensor:
+        return torch.rand((n, 2), generator=rng) * torch.tensor([1.0, 1.0]) + torch.tensor([0.5, 1.0])
+
+    def observe(self, task: Tensor, query: Tensor, rng: Generator) -> Tensor:
+        x = query[:, 0]
+        return task[:, 0] * x - task[:, 1] * x.square() + 0.05 * torch.randn(len(query), generator=rng)
+
+    def target(self, task: Tensor) -> Tensor:
+        return task[:, :1] / (2 * task[:, 1:])
+
+
+@pytest.mark.parametrize("is_honest", [True, False])
+def test_another_search_follows_where_the_first_is_not_right_as_often_as_it_says(
+    is_honest: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("cicpe.scoring.HONEST", 1.0 if is_honest else -1.0)
+    problem, quiet = Vertex(), TrainingCallback()
+    request = FitRequest(problem, Budget(minutes=0.3), 0, quiet)
+    race = Race(problem, request, lambda config: config, quiet, began=time.perf_counter(), seed=0)
+    monkeypatch.setattr(Race, "_has_time", property(lambda self: True))  # however busy the machine is
+    searches: list[bool] = []
+    scored = race._scored
+
+    def remembered(recipe: str, fitted: FittedBelief, began: float) -> Score:
+        searches.append(fitted.config.on_grid)  # type: ignore[attr-defined]
+        score = scored(recipe, fitted, began)
+        return score._replace(confidence=0.92, stopped_accuracy=0.92) if is_honest else score
+
+    monkeypatch.setattr(race, "_scored", remembered)
+    race.run([choice for choice in candidates(problem) if choice.recipe == "answers"])
+    # Even points first; where they are honest, what follows is another query rule on the same points, else a cloud.
+    assert searches == ([True, True] if is_honest else [True, False])
+
+
+@pytest.mark.parametrize("minutes", [5.0, 0.001])
+def test_a_network_is_not_tried_where_it_could_see_too_few_observations(minutes: float) -> None:
+    problem, quiet = Slope(), TrainingCallback()
+    request = FitRequest(problem, Budget(minutes=minutes), 0, quiet)
+    race = Race(problem, request, lambda config: config, quiet, began=time.perf_counter(), seed=0)
+    why = race._starved()
+    assert (why is None) == (minutes == 5.0)
+    assert why is None or why.startswith("skipped, since only ")

@@ -63,6 +63,11 @@ class _Contender(NamedTuple):
         """Its queries, as they are compared."""
         return self.score.queries / (AHEAD if self.choice.config.has_checkpoints else 1)
 
+    @property
+    def ends_the_race(self) -> bool:
+        """Whether it is a computed posterior that is right as often as it says."""
+        return self.score.is_honest and not self.choice.config.has_checkpoints
+
 
 @final
 @dataclass
@@ -118,8 +123,8 @@ class Race:
                 score, belief = self._tried(choice)
                 self._note(score)
                 if belief is not None:
-                    contenders.append(_Contender(choice, score, belief))
-                if score.is_honest and not choice.config.has_checkpoints:
+                    contenders.extend(self._until_honest(_Contender(choice, score, belief)))
+                if contenders and contenders[-1].ends_the_race:
                     # A posterior that is right as often as it says leaves little for other kinds to gain: what is
                     # compared instead is how it chooses its queries.
                     contenders[-1] = self._best_rule(contenders[-1])
@@ -155,6 +160,16 @@ class Race:
     def _note(self, score: Score) -> None:
         self.scores.append(score)
         self.callback.on_choice((score.line,))
+
+    def _until_honest(self, contender: "_Contender") -> "list[_Contender]":
+        """A contender and, until one is right as often as it says, the same with other searches for the posterior."""
+        tried = [contender]
+        for fitted in () if contender.ends_the_race else contender.fitted.alternatives():
+            if self._has_time and not tried[-1].ends_the_race:
+                score = self._scored(contender.choice.recipe, fitted, time.perf_counter())
+                self._note(score)
+                tried.append(_Contender(contender.choice, score, fitted))
+        return tried
 
     def _best_rule(self, contender: "_Contender") -> "_Contender":
         """An honest belief with the query rule that needs the fewest queries, by its own word.

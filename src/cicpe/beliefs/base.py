@@ -372,6 +372,8 @@ class FittedBelief(NamedTuple):
     """Goes on with the fit for a further budget, where its kind can; calibration is paid from that budget too."""
     variants: "Callable[[], Sequence[FittedBelief]]" = tuple
     """Makes the same with other query rules, where its kind has some that are worth comparing."""
+    alternatives: "Callable[[], Sequence[FittedBelief]]" = tuple
+    """Makes the same with another search for the posterior: for a belief that is not right as often as it says."""
 
 
 class BeliefConfig(Config, ABC):

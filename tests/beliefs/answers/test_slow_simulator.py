@@ -1,4 +1,4 @@
-"""Learning from a slow simulator: few observations, which must not be learned by heart. Time is what the simulator takes."""
+"""Learning from a slow simulator: few observations, not to be learned by heart. Time is what the simulator takes."""
 
 import copy
 import time

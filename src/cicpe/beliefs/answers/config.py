@@ -33,7 +33,7 @@ FINEST, COARSEST = 512, 128
 
 RIVALS: dict[Goal | Sampling, tuple[Goal, ...]] = {"information": ("agreement",)}
 """What a query is to tell, and what else a race compares it with."""
-MOST_SCATTERED = 3
+MOST_SCATTERED = 5
 """Hidden numbers that give the answer of which even points can be kept."""
 
 
@@ -128,7 +128,9 @@ class AnswerBeliefConfig(ComputedBeliefConfig, GrownConfig):
         learner = family.learn(limit, lambda share: request.callback.on_stage("learning what observations tell", share))
         return self._fitted(family, learner, began, request.seed)
 
-    def _fitted(self, family: Family, learner: Learner, began: float, seed: int) -> FittedBelief:
+    def _fitted(
+        self, family: Family, learner: Learner, began: float, seed: int, most_scattered: int = MOST_SCATTERED
+    ) -> FittedBelief:
         """The belief of what was learned, which can be gone on with."""
         problem, model, prior = family.problem, learner.model, learner.model.prior
         context = TaskBatch.draw(problem, 256, torch.Generator().manual_seed(seed + 5)).context
@@ -144,7 +146,7 @@ class AnswerBeliefConfig(ComputedBeliefConfig, GrownConfig):
                 "learned_success": model.success.learned,
                 "loss_numbers": model.success.numbers,
                 "loss_values": len(model.success.values_NX) if model.success.numbers else 0,
-                "on_grid": self._suits_a_grid(model, same),
+                "on_grid": self._suits_a_grid(model, same, most_scattered),
                 "fixed_context": tuple(context[0].tolist()) if same else None,
             }
         )
@@ -153,26 +155,33 @@ class AnswerBeliefConfig(ComputedBeliefConfig, GrownConfig):
             share = LONGER_SHARE_ON_FEW if learner.had_few else LONGER_SHARE
             seconds = None if budget.minutes is None else share * 60 * budget.minutes
             further = Limit(seconds, budget.updates)
-            return self._fitted(family, learner.longer(further), began, seed)
+            return self._fitted(family, learner.longer(further), began, seed, most_scattered)
 
         belief = config.belief(model, min(self.horizon, problem.horizon))
 
         def variants() -> list[FittedBelief]:
             others = [self.queries.model_copy(update={"goal": goal}) for goal in RIVALS.get(self.queries.goal, ())]
             fits = [
-                self.model_copy(update={"queries": queries})._fitted(family, learner, began, seed) for queries in others
+                self.model_copy(update={"queries": queries})._fitted(family, learner, began, seed, most_scattered)
+                for queries in others
             ]
             # The search is shared: its tables do not depend on the query rule.
             return [
                 fit._replace(belief=replace(belief, config=queries)) for fit, queries in zip(fits, others, strict=True)
             ]
 
-        return FittedBelief(belief, config, learner.updates, time.perf_counter() - began, longer, variants)
+        def alternatives() -> list[FittedBelief]:
+            # Even points may be too far apart for what observations tell; a cloud closes in on it.
+            is_scattered = config.on_grid and prior.sizes.gives_answer
+            return [self._fitted(family, learner, began, seed, most_scattered=0)] if is_scattered else []
 
-    def _suits_a_grid(self, model: AnswerModel, same_context: bool) -> bool:
+        spent = time.perf_counter() - began
+        return FittedBelief(belief, config, learner.updates, spent, longer, variants, alternatives)
+
+    def _suits_a_grid(self, model: AnswerModel, same_context: bool, most_scattered: int) -> bool:
         """Whether all candidates can be kept: an unread nuisance needs it, a line allows it."""
         sizes = model.prior.sizes
-        if sizes.gives_answer and sizes.nuisance > MOST_SCATTERED:
+        if sizes.gives_answer and sizes.nuisance > most_scattered:
             return False
         if model.codes is not None or model.prior.values() is not None:
             return True
