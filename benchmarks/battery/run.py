@@ -165,7 +165,8 @@ def page() -> None:
                 row, verdict = line(name, case, data, got, exact)
                 rows.append(row)
                 inside.append(verdict)
-    head = "| family | kind | seed, recipe | epsilon | accuracy (95 %) | queries | exact Bayes | ratio | |\n|---|---|---|---|---|---|---|---|---|"
+    head = "| family | kind | seed, recipe | epsilon | tasks | accuracy (95 %) | queries | exact Bayes | ratio | |\n"
+    head += "|---|---|---|---|---|---|---|---|---|---|"
     stages = [
         f"| {data['family']} | {data['seed']} | {data['seconds']['fit']:.0f} | {data['seconds']['all']:.0f} | "
         f"{data['calibration_episodes']} | {data['peak_megabytes']:.0f} | {data['load']:.1f} | {data['commit']} |"
@@ -200,13 +201,16 @@ def line(name: str, case: Case, data: dict[str, Any], got: dict[str, Any], exact
     wanted = f"{exact['queries']:.1f} ({exact['accuracy']:.3f})" if reached else "not reached" if exact else "-"
     if "refused" in got:
         miss = not exact or reached
-        return f"{start} **refused** | - | {wanted} | - | {'miss' if miss else ''} |", not miss
+        return f"{start} - | **refused** | - | {wanted} | - | {'miss' if miss else ''} |", not miss
     ratio = got["queries"] / exact["queries"] if reached else None
     low, high = got["accuracy_ci"]
     good = low >= 0.89 and (ratio is None or ratio <= 1.4)
     shown = "-" if ratio is None else f"{ratio:.2f}"
     accuracy = f"{got['accuracy']:.3f} ({low:.3f}-{high:.3f})"
-    return f"{start} {accuracy} | {got['queries']:.1f} | {wanted} | {shown} | {'' if good else 'miss'} |", good
+    return (
+        f"{start} {got['tasks']} | {accuracy} | {got['queries']:.1f} | {wanted} | {shown} | {'' if good else 'miss'} |",
+        good,
+    )
 
 
 TEXT = """# The battery: families that nobody tuned for

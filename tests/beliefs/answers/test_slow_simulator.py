@@ -9,7 +9,7 @@ import torch
 from torch import Generator, Tensor
 
 from cicpe.beliefs.answers.histories import HistoryPool, simulate
-from cicpe.beliefs.answers.learn import FEW, Family, Learner, LearningSizes, Limit
+from cicpe.beliefs.answers.learn import SCARCE, Family, Learner, LearningSizes, Limit
 from cicpe.problems import Problem
 from cicpe.spaces import Box
 
@@ -59,7 +59,7 @@ def test_few_observations_are_not_learned_by_heart(monkeypatch: pytest.MonkeyPat
     # Most of the time went into observations, and they are few.
     assert learner.pool.kept is not None
     observations = learner.pool.kept.observation_BTY.shape[:2].numel()
-    assert 0.6 * limit.seconds / EACH < observations < FEW
+    assert 0.6 * limit.seconds / EACH < observations < SCARCE
     fresh = simulate(problem, 1000, 8, torch.Generator().manual_seed(3), family.nuisance)
     loss = learner.validate(fresh)
     # Gone on with, on batches that are all fresh: what there is to learn.

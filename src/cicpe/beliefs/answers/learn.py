@@ -36,7 +36,7 @@ MAP_SECONDS = 10.0
 """Most seconds for learning the answer as a function of the hidden numbers."""
 UNEXPLAINED = 0.15
 """How wrong that function may be, by its own measure; else, where they will do, codes are learned."""
-FEW = 60_000
+SCARCE = 60_000
 """Observations below which a network would learn their noise by heart."""
 SIMULATING = 0.8
 """Share of the time for simulating them."""
@@ -154,7 +154,7 @@ class Learner:
     def has_few(self, limit: Limit) -> bool:
         """Whether simulating is so slow that histories are few within a limit."""
         seconds = limit.rest().seconds
-        return seconds is not None and self.sizes.steps * self.pool.affordable(SIMULATING * seconds) < FEW
+        return seconds is not None and self.sizes.steps * self.pool.affordable(SIMULATING * seconds) < SCARCE
 
     def simulate(self, limit: Limit, on_progress: Callable[[float], None]) -> None:
         """Simulates for most of a limit."""
