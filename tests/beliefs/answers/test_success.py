@@ -6,9 +6,12 @@ from dataclasses import dataclass
 import torch
 from torch import Generator, Tensor
 
+from cicpe.beliefs.answers.config import AnswerBeliefConfig
+from cicpe.beliefs.answers.heads import NormalHead
 from cicpe.beliefs.answers.hidden import Nuisance
 from cicpe.beliefs.answers.histories import places_of
 from cicpe.beliefs.answers.success import Success
+from cicpe.beliefs.base import TaskShape
 from cicpe.problems import Problem, TaskBatch
 from cicpe.spaces import Box
 
@@ -92,3 +95,21 @@ def test_a_loss_of_answer_and_target_needs_no_more() -> None:
     assert success.learned
     assert success.numbers == 0
     assert agreement(success, problem, nuisance, 1.0) > 0.97
+
+
+def test_a_model_of_such_a_loss_is_built_from_its_configuration() -> None:
+    problem = Treatments()
+    found = {"nuisance": 3, "gives_answer": True, "answer_values": 3, "draws": 64, "learned_success": True}
+    config = AnswerBeliefConfig(heads=(NormalHead(),), loss_numbers=3, loss_values=3, **found)  # type: ignore[arg-type]
+    written = AnswerBeliefConfig.model_validate_json(config.model_dump_json())
+    shape = TaskShape(problem.query_space, problem.answer_space, 1, (), lambda: problem)
+    fitted, read = config.build(shape, 10)[1], written.build(shape, 10)[1]
+    for parameter in fitted.success.parameters():
+        parameter.data = torch.randn(parameter.shape, generator=make_rng())
+    fitted.success.floor.fill_(1e-3)
+    read.load_state_dict(fitted.state_dict())
+    rng = make_rng(1)
+    answer, place = torch.rand(2, 3, 1, generator=rng), torch.rand(2, 5, 4, generator=rng)
+    assert torch.equal(fitted.success(answer, place, 0.2), read.success(answer, place, 0.2))
+    # An older model's configuration says nothing of it, and stays as it was.
+    assert "loss_numbers" not in AnswerBeliefConfig().model_dump()
