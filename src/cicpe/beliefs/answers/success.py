@@ -31,7 +31,7 @@ FLOOR = 1e-3
 """What such a network adds to a loss before its logarithm, in the mean loss: the right answer may have none."""
 POOLED = 48
 """Batches of losses that are kept to be shown again: drawing tasks takes longer than learning from them."""
-HELD_OUT = 4096
+HELD_OUT = 1536
 """Losses that the two networks are compared on."""
 
 
@@ -95,6 +95,7 @@ class Success(nn.Module):
         if nuisance is None or not nuisance.size or plain._held_out_loss(held_out) < UNCLEAR:
             return plain.requires_grad_(False)
         whole = cls(space, True, nuisance.size, 0 if values_NX is None else len(values_NX))
+        whole.floor = FLOOR * held_out.loss_B.mean().clamp_min(1e-9)
         whole._fit(problem, nuisance, values_NX, rng, WHOLE_TIME * seconds, updates)
         best = min((plain, whole), key=lambda success: success._held_out_loss(held_out))
         return best.requires_grad_(False)
@@ -109,7 +110,6 @@ class Success(nn.Module):
         updates: int,
     ) -> None:
         if self.numbers:
-            self.floor = FLOOR * _Losses.draw(problem, nuisance, rng, HELD_OUT).loss_B.mean().clamp_min(1e-9)
             self.values_NX = self.values_NX if values_NX is None else values_NX.clone()
         for layer in self.modules():
             if isinstance(layer, nn.Linear):
