@@ -12,6 +12,7 @@ Names are those of ``families.cases``; without any, all are taken. Results are k
 
 import argparse
 import json
+import math
 import os
 import resource
 import subprocess
@@ -146,7 +147,7 @@ def least(table: EpisodeTable, epsilon: float) -> dict[str, Any]:
     return {
         "epsilon": epsilon,
         "reached": expected.confidence >= 1 - DELTA,
-        "accuracy": expected.stopped_accuracy,
+        "accuracy": None if math.isnan(expected.stopped_accuracy) else expected.stopped_accuracy,
         "queries": expected.queries,
         "final": last / n,
         "final_ci": [float(end) for end in clopper_pearson(last, n, 0.05)],
