@@ -16,7 +16,8 @@ from cicpe.beliefs.base import BeliefConfig, FitRequest, FittedBelief
 from cicpe.beliefs.budget import CALIBRATION_SHARE, Budget
 from cicpe.calibration.alarm_fit import AlarmSizes, affordable_sizes
 from cicpe.calibration.alarm_fit import fit_alarm as fit_alarm_to
-from cicpe.calibration.thresholds import CalibrationRequest, calibrate, shortened
+from cicpe.calibration.pace import shortened
+from cicpe.calibration.thresholds import CalibrationRequest, calibrate
 from cicpe.certification.certificate import LEDGER, append_certificate
 from cicpe.certification.checkpoints import CertificationTarget, CheckpointCertifier
 from cicpe.errors import InvalidInput, UnservedWarning, allowed_by, meant

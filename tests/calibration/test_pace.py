@@ -12,7 +12,8 @@ from torch import Generator, Tensor
 
 from cicpe.beliefs.base import Assessment, Belief, CalibrationPlan
 from cicpe.calibration.alarm_fit import AlarmSizes, affordable_sizes
-from cicpe.calibration.thresholds import CalibrationRequest, calibrate, shortened
+from cicpe.calibration.pace import shortened
+from cicpe.calibration.thresholds import CalibrationRequest, calibrate
 from cicpe.problems.binary_search import BinarySearch
 from cicpe.spaces import Space
 

@@ -7,24 +7,24 @@ down, each at level ``alpha`` by an exact binomial bound on success, until the f
 of delta is kept in reserve.
 """
 
-import math
 import time
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import NamedTuple, final
+from typing import final
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from cicpe.agents.stop_rules import STOP_RULES, StopRule, first_passages, first_true, rules_for
+from cicpe.agents.stop_rules import STOP_RULES, StopRule, first_true, rules_for
 from cicpe.beliefs.base import Belief, CalibrationPlan
+from cicpe.calibration.pace import find_pace
 from cicpe.calibration.platt import Platt, fit_platt
 from cicpe.calibration.table import MARGIN, Calibration, Cells, Curve, CurvePoint, ThresholdCell
 from cicpe.episodes.blocks import EpisodeBlock, blocks
-from cicpe.episodes.table import CERTAIN, EpisodeTable, RecordSettings, tabulate
+from cicpe.episodes.table import EpisodeTable, RecordSettings, tabulate
 from cicpe.parallel import HERE, Executor
 from cicpe.problems import Problem, TaskBatch
 from cicpe.problems.context import ContextGrid, knots_per_context, rank_groups
@@ -34,24 +34,8 @@ from cicpe.streams import block_stream, seed_for
 DELTAS = (0.01, 0.02, 0.03, 0.05, 0.07, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4)
 PILOT_EPISODES = 512
 """Episodes of a pilot, at most; a chunk of them where episodes are slow."""
-SHORT_PILOT_EPISODES = 32
-"""Episodes of a pilot where one takes a good part of a second."""
-PACE_EPISODES, PACE_SHARE = 8, 0.1
-"""Episodes that say how long others will take, and the share of the time that they, or a round of others, may take."""
-WANTED_EPISODES = 2000
-"""Calibration episodes for which the smallest deltas are given up where the time is short."""
-CERTAINTIES = (0.9995, 0.985, 0.97, 0.955)
-"""Confidences at which a calibration in a hurry may leave an episode, in the order in which they are tried."""
-MIN_CALIBRATION_EPISODES = 1000
-"""Calibration episodes that a short budget is to have room for; else the horizon is cut to what is needed."""
-FEWEST_EPISODES = 400
-"""Episodes of the shortened horizon that there is time for, if no more is gained by more queries."""
-HORIZON_SHARE = 0.15
-"""Share of the time for calibration that finding out how many queries are worth making may take."""
 CURVE_POINTS = 12
 """About how many points a curve of success has."""
-SLACK = 0.04
-"""Accuracy that a pilot of a few episodes does not tell from none."""
 COST_SHARE = 0.125
 """Share of the episodes on which rules that value queries are recorded: they take a network pass per cost."""
 COST_TIME = 1.67
@@ -122,75 +106,6 @@ def _tabulate_block(
     return tabulate(belief, TaskBatch.draw(problem, block.size, rng), settings, rng)
 
 
-class PilotEstimate(NamedTuple):
-    """What a pilot shows of a belief."""
-
-    queries: int
-    """After which no more is gained, with some to spare; at most the horizon."""
-    seconds_per_episode: float
-    """Until it is sure, or to the horizon."""
-    seconds_per_query: float
-    """Of one episode."""
-
-
-def pilot(
-    belief: Belief,
-    problem: Problem,
-    epsilon: float,
-    episodes: int,
-    seed: int,
-    limit: float = math.inf,
-    certain: float = CERTAIN,
-) -> PilotEstimate:
-    """Plays a few episodes: how many queries are enough for one epsilon, and how long do they take?
-
-    Args:
-        belief: Who plays.
-        problem: Draws the tasks.
-        epsilon: How close is close enough.
-        episodes: How many.
-        seed: Seeds them.
-        limit: Seconds after which they all end, wherever they are.
-        certain: Confidence at which an episode is not played on.
-
-    Returns:
-        The queries that are enough, of those that the limit allowed, and how long episodes and queries take.
-    """
-    began, rng = time.perf_counter(), torch.Generator().manual_seed(seed)
-    settings = RecordSettings((epsilon,), certain=certain, deadline=began + limit)
-    table = tabulate(belief, TaskBatch.draw(problem, episodes, rng), settings, rng)
-    seconds = time.perf_counter() - began
-    per_query = seconds / max(1, int(table.length.sum()))
-    if seconds > limit:  # those that were cut off might have gone on to the horizon
-        cut = table.length == table.length.max()
-        seconds += per_query * float((belief.horizon - table.length[cut]).sum())
-    accuracy = (table.loss[0] <= epsilon).double().mean(dim=0)
-    short = (accuracy < accuracy.max() - SLACK).nonzero()
-    enough = int(short[-1]) + 1 if len(short) else 1
-    return PilotEstimate(min(belief.horizon, math.ceil(1.5 * enough)), seconds / episodes, per_query)
-
-
-def shortened(belief: Belief, problem: Problem, epsilon: float, seconds: float, seed: int) -> Belief:
-    """The same belief, with a shorter horizon where the time is short and the last queries are worth little.
-
-    Args:
-        belief: Who plays.
-        problem: Draws the tasks.
-        epsilon: The smallest that is served.
-        seconds: What calibration has.
-        seed: Seeds a pilot.
-
-    Returns:
-        The belief as it is where there is time for enough episodes; else with a horizon at which there is.
-    """
-    limit, certain = HORIZON_SHARE * seconds, CERTAINTIES[-1]
-    estimate = pilot(belief, problem, epsilon, SHORT_PILOT_EPISODES, seed, limit, certain)
-    if seconds > MIN_CALIBRATION_EPISODES * estimate.seconds_per_episode:
-        return belief
-    affordable = int(seconds / (FEWEST_EPISODES * max(estimate.seconds_per_query, 1e-9)))
-    return belief.with_horizon(min(belief.horizon, max(estimate.queries, affordable)))
-
-
 @final
 @dataclass(frozen=True)
 class CalibrationRequest:
@@ -240,7 +155,8 @@ def calibrate(belief: Belief, problem: Problem, request: CalibrationRequest) -> 
     settings = RecordSettings(epsilons, costs=plan.costs, minimum_time=plan.minimum_time)
     run = CalibrationRun(belief, problem, settings, plan.chunk, executor=request.executor)
     if request.seconds is not None and plan.hasty is not None:
-        run = _paced(run, plan.hasty, request)
+        pace = find_pace(belief, problem, settings, plan.hasty, request.seconds, request.seed_of("pace"))
+        run = replace(run, settings=replace(settings, certain=pace.certain), chunk=pace.chunk)
     spread = _best_spread(run, plan, request.seed_of("spread"))
     run = replace(run, settings=replace(run.settings, query_spread=spread))
     rules = rules_for(belief.cost_rule)
@@ -274,30 +190,6 @@ def calibrate(belief: Belief, problem: Problem, request: CalibrationRequest) -> 
         platt=platt,
         curves=tuple(tuple(_curve(table.loss[e] <= value) for e, value in enumerate(epsilons)) for table in tables),
     )
-
-
-def _paced(run: CalibrationRun, hasty: float, request: CalibrationRequest) -> CalibrationRun:
-    """A run whose episodes end early enough, and are played few enough at a time, for the limit in seconds.
-
-    An episode that is played on until it is all but certain tells of the smallest deltas. Where too few such episodes
-    fit, they end at a lower confidence: the margin that few episodes need would cost queries at every other delta.
-    """
-    assert request.seconds is not None
-    began, rng = time.perf_counter(), torch.Generator().manual_seed(request.seed_of("pace"))
-    settings = replace(run.settings, certain=hasty, deadline=began + PACE_SHARE * request.seconds)
-    table = tabulate(run.belief, TaskBatch.draw(run.problem, PACE_EPISODES, rng), settings, rng)
-    per_query = (time.perf_counter() - began) / max(1.0, float(table.length.sum()))
-    sure = table.confidence.amin(dim=0)
-
-    def seconds_per_episode(certain: float) -> float:
-        return per_query * float(first_passages(sure, torch.tensor([certain]))[0].minimum(table.length).double().mean())
-
-    levels = [level for level in CERTAINTIES if level <= hasty] or [hasty]
-    enough = [level for level in levels if request.seconds > WANTED_EPISODES * seconds_per_episode(level)]
-    certain = enough[0] if enough else levels[-1]
-    rounds = PACE_SHARE * request.seconds / max(seconds_per_episode(certain), 1e-9)
-    chunk = int(min(SHORT_PILOT_EPISODES, max(PACE_EPISODES // 2, rounds)))
-    return replace(run, settings=replace(run.settings, certain=certain), chunk=chunk)
 
 
 def _table(

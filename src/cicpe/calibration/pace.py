@@ -1,0 +1,143 @@
+"""How a calibration keeps to its time, however slow a belief is: a few episodes say how long others will take."""
+
+import math
+import time
+from dataclasses import replace
+from typing import NamedTuple
+
+import torch
+
+from cicpe.agents.stop_rules import first_passages
+from cicpe.beliefs.base import Belief
+from cicpe.episodes.table import CERTAIN, RecordSettings, tabulate
+from cicpe.problems import Problem, TaskBatch
+
+SHORT_PILOT_EPISODES = 32
+"""Episodes of a pilot where one takes a good part of a second."""
+PACE_EPISODES, PACE_SHARE = 8, 0.1
+"""Episodes that say how long others will take, and the share of the time that they, or a round of others, may take."""
+WANTED_EPISODES = 2000
+"""Calibration episodes for which the smallest deltas are given up where the time is short."""
+CERTAINTIES = (0.9995, 0.985, 0.97, 0.955)
+"""Confidences at which a calibration in a hurry may leave an episode, in the order in which they are tried."""
+MIN_CALIBRATION_EPISODES = 1000
+"""Calibration episodes that a short budget is to have room for; else the horizon is cut to what is needed."""
+FEWEST_EPISODES = 400
+"""Episodes of the shortened horizon that there is time for, if no more is gained by more queries."""
+HORIZON_SHARE = 0.15
+"""Share of the time for calibration that finding out how many queries are worth making may take."""
+SLACK = 0.04
+"""Accuracy that a pilot of a few episodes does not tell from none."""
+
+
+class PilotEstimate(NamedTuple):
+    """What a pilot shows of a belief."""
+
+    queries: int
+    """After which no more is gained, with some to spare; at most the horizon."""
+    seconds_per_episode: float
+    """Until it is sure, or to the horizon."""
+    seconds_per_query: float
+    """Of one episode."""
+
+
+def pilot(
+    belief: Belief,
+    problem: Problem,
+    epsilon: float,
+    episodes: int,
+    seed: int,
+    limit: float = math.inf,
+    certain: float = CERTAIN,
+) -> PilotEstimate:
+    """Plays a few episodes: how many queries are enough for one epsilon, and how long do they take?
+
+    Args:
+        belief: Who plays.
+        problem: Draws the tasks.
+        epsilon: How close is close enough.
+        episodes: How many.
+        seed: Seeds them.
+        limit: Seconds after which they all end, wherever they are.
+        certain: Confidence at which an episode is not played on.
+
+    Returns:
+        The queries that are enough, of those that the limit allowed, and how long episodes and queries take.
+    """
+    began, rng = time.perf_counter(), torch.Generator().manual_seed(seed)
+    settings = RecordSettings((epsilon,), certain=certain, deadline=began + limit)
+    table = tabulate(belief, TaskBatch.draw(problem, episodes, rng), settings, rng)
+    seconds = time.perf_counter() - began
+    per_query = seconds / max(1, int(table.length.sum()))
+    if seconds > limit:  # those that were cut off might have gone on to the horizon
+        cut = table.length == table.length.max()
+        seconds += per_query * float((belief.horizon - table.length[cut]).sum())
+    accuracy = (table.loss[0] <= epsilon).double().mean(dim=0)
+    short = (accuracy < accuracy.max() - SLACK).nonzero()
+    enough = int(short[-1]) + 1 if len(short) else 1
+    return PilotEstimate(min(belief.horizon, math.ceil(1.5 * enough)), seconds / episodes, per_query)
+
+
+def shortened(belief: Belief, problem: Problem, epsilon: float, seconds: float, seed: int) -> Belief:
+    """The same belief, with a shorter horizon where the time is short and the last queries are worth little.
+
+    Args:
+        belief: Who plays.
+        problem: Draws the tasks.
+        epsilon: The smallest that is served.
+        seconds: What calibration has.
+        seed: Seeds a pilot.
+
+    Returns:
+        The belief as it is where there is time for enough episodes; else with a horizon at which there is.
+    """
+    limit, certain = HORIZON_SHARE * seconds, CERTAINTIES[-1]
+    estimate = pilot(belief, problem, epsilon, SHORT_PILOT_EPISODES, seed, limit, certain)
+    if seconds > MIN_CALIBRATION_EPISODES * estimate.seconds_per_episode:
+        return belief
+    affordable = int(seconds / (FEWEST_EPISODES * max(estimate.seconds_per_query, 1e-9)))
+    return belief.with_horizon(min(belief.horizon, max(estimate.queries, affordable)))
+
+
+class Pace(NamedTuple):
+    """How episodes are played so that enough of them fit."""
+
+    certain: float
+    """Confidence at which an episode is not played on."""
+    chunk: int
+    """Episodes that are played together."""
+
+
+def find_pace(
+    belief: Belief, problem: Problem, settings: RecordSettings, hasty: float, seconds: float, seed: int
+) -> Pace:
+    """How early episodes have to end, and how few are played at a time, for a limit in seconds.
+
+    An episode that is played on until it is all but certain tells of the smallest deltas. Where too few such episodes
+    fit, they end at a lower confidence: the margin that few episodes need would cost queries at every other delta.
+
+    Args:
+        belief: Who plays.
+        problem: Draws the tasks.
+        settings: What is written down of an episode.
+        hasty: The highest confidence at which an episode may be left.
+        seconds: What calibration has.
+        seed: Seeds the episodes that it is found by.
+
+    Returns:
+        The pace.
+    """
+    began, rng = time.perf_counter(), torch.Generator().manual_seed(seed)
+    settings = replace(settings, certain=hasty, deadline=began + PACE_SHARE * seconds)
+    table = tabulate(belief, TaskBatch.draw(problem, PACE_EPISODES, rng), settings, rng)
+    per_query = (time.perf_counter() - began) / max(1.0, float(table.length.sum()))
+    sure = table.confidence.amin(dim=0)
+
+    def seconds_per_episode(certain: float) -> float:
+        return per_query * float(first_passages(sure, torch.tensor([certain]))[0].minimum(table.length).double().mean())
+
+    levels = [level for level in CERTAINTIES if level <= hasty] or [hasty]
+    enough = [level for level in levels if seconds > WANTED_EPISODES * seconds_per_episode(level)]
+    certain = enough[0] if enough else levels[-1]
+    rounds = PACE_SHARE * seconds / max(seconds_per_episode(certain), 1e-9)
+    return Pace(certain, int(min(SHORT_PILOT_EPISODES, max(PACE_EPISODES // 2, rounds))))
