@@ -16,19 +16,10 @@ from cicpe.calibration.pace import shortened
 from cicpe.calibration.thresholds import CalibrationRequest, calibrate
 from cicpe.problems.binary_search import BinarySearch
 from cicpe.spaces import Space
+from watches import Watch
 
 PROBLEM = BinarySearch(dim=1, noise=0.1)
 PLAN = CalibrationPlan(min_share=0.0, n_epsilons=1, n_context_knots=1, chunk=64, hasty=0.985, shortens=True)
-
-
-class Watch:
-    """A clock that only the belief moves."""
-
-    def __init__(self) -> None:
-        self.seconds = 0.0
-
-    def __call__(self) -> float:
-        return self.seconds
 
 
 class Seen(NamedTuple):

@@ -12,19 +12,10 @@ from cicpe.beliefs.answers.histories import HistoryPool, simulate
 from cicpe.beliefs.answers.learn import SCARCE, Family, Learner, LearningSizes, Limit
 from cicpe.problems import Problem
 from cicpe.spaces import Box
+from watches import Watch
 
 EACH = 0.005
 """Seconds per observation."""
-
-
-class Watch:
-    """A clock that only the simulator moves."""
-
-    def __init__(self) -> None:
-        self.seconds = 0.0
-
-    def __call__(self) -> float:
-        return self.seconds
 
 
 @dataclass(frozen=True)
