@@ -154,6 +154,7 @@ results: $(READY)
 	$(BIN)/python benchmarks/actors.py
 	$(BIN)/python benchmarks/particles.py --table
 	$(BIN)/python scripts/comparisons.py
+	$(BIN)/python scripts/baseline_budgets.py
 	$(BIN)/python scripts/references.py
 	$(BIN)/python benchmarks/value_against_argmax.py
 	$(MAKE) figures

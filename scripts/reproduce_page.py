@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import copper_page
 from reproduce_claims import claim_lines
 
 from cicpe.baselines.published import OURS, Figures, published
@@ -18,6 +19,8 @@ GPU_HOURS = 12
 PAPER_SEEDS = 3
 WITHOUT_STOP = ("tpe", "cma-es", "gp-logei", "gp-ucb", "uniform-bins", "uniform-top")
 """Baselines that make every query of a budget."""
+WHOSE = {"paper": "the paper's", "ours": "ours"}
+"""Whose mean stopping time a budget is."""
 
 
 class CellResult(NamedTuple):
@@ -63,6 +66,7 @@ def page(results: Sequence[CellResult]) -> str:
     ]
     for family in dict.fromkeys(cell.problem for cell in results):
         lines += family_lines([cell for cell in results if cell.problem == family])
+    lines += [*copper_lines()]
     lines += [
         "",
         "## The paper's claims",
@@ -77,8 +81,14 @@ def page(results: Sequence[CellResult]) -> str:
 def protocol_words(results: Sequence[CellResult]) -> str:
     """Seeds x tasks x trajectories, for every combination that occurs."""
     sizes = dict.fromkeys((cell.seeds, cell.tasks, cell.trajectories) for cell in results if cell.seeds)
-    words = [f"{seeds} x {tasks} x {plays}" for seeds, tasks, plays in sizes]
-    return f"{' and '.join(words) or 'nothing measured yet'} seeds x tasks x trajectories per cell (the paper: 3 x 300 x 15)"
+    words = []
+    for size in sizes:
+        families = dict.fromkeys(c.problem for c in results if (c.seeds, c.tasks, c.trajectories) == size)
+        seeds, tasks, plays = size
+        words.append(f"{seeds} x {tasks} x {plays} ({', '.join(families)})")
+    return (
+        f"{', '.join(words) or 'nothing measured yet'} seeds x tasks x trajectories per cell (the paper: 3 x 300 x 15)"
+    )
 
 
 # --- cost -----------------------------------------------------------------------------------------------------------
@@ -185,6 +195,33 @@ def target_of(cell: CellResult) -> dict[str, Any] | None:
     return same[0] if same else None
 
 
+def copper_lines() -> list[str]:
+    """The paper's two tables of copper, from the figures of docs/results/copper.md."""
+    if not copper_page.FIGURES.exists():
+        return []
+    rows = [row for row in json.loads(copper_page.FIGURES.read_text())["ours-distance"] if row["part"] == "held-out"]
+    lines = [
+        "",
+        "## copper",
+        "",
+        "Regions that no agent was trained on: ours are the resolvable ones of this data, 16 of the paper's are not in it, so the columns are of "
+        "different regions. One seed; baselines and every group of regions are on [its page](results/copper.md).",
+        "",
+        "| epsilon | ours: accuracy | ours: queries | the paper's TS: accuracy | the paper's TD3: accuracy | the paper's best: queries |",
+        "|---|---|---|---|---|---|",
+    ]
+    for epsilon in copper_page.EPSILONS:
+        own = [row for row in rows if row["epsilon"] == epsilon and row["resolvable"]]
+        right = copper_page.by_seed(own, lambda row, most=epsilon: [float(loss <= most) for loss in row["loss"]])
+        queries = copper_page.by_seed(own, lambda row: row["queries"])
+        paper = copper_page.PAPER[epsilon]
+        lines.append(
+            f"| {epsilon:g} | {copper_page.mean(right)} | {copper_page.mean(queries, 1)} | {paper['ts']:.3f} | {paper['td3']:.3f} | "
+            f"{paper['queries']:g} |"
+        )
+    return lines
+
+
 def others_lines(cells: Sequence[CellResult]) -> list[str]:
     """References, baselines and other actors that docs/results has figures of, at these cells."""
     rows = [(cell, row) for cell in cells for row in others_at(cell)]
@@ -217,6 +254,10 @@ def others_at(cell: CellResult) -> list[tuple[str, dict[str, Any]]]:
     for row in json.loads((RESULTS / "actors.json").read_text())["rows"]:
         if (row["problem"], row["dim"], row["epsilon"], row["noise"]) == cell.key:
             named.append((f"actor {row['actor']}, recipe {row['recipe']}", row))
+    baselines = RESULTS / "baselines.json"
+    for row in json.loads(baselines.read_text())["rows"] if baselines.exists() else []:
+        if (row["problem"], row["dim"], row["epsilon"], row["noise"]) == cell.key:
+            named.append((f"{row['method']}, budget {row['queries']} ({WHOSE[row['whose']]})", fixed_budget(row)))
     for file in sorted(RESULTS.glob("comparison-*.json")):
         study = json.loads(file.read_text())
         if (study["problem"], study["dim"], study["epsilon"], study["noise"]) == cell.key:
@@ -225,6 +266,11 @@ def others_at(cell: CellResult) -> list[tuple[str, dict[str, Any]]]:
                 (f"{r['method']}, {budget(r)}", r) for r in study["rows"] if r["method"] not in known and is_baseline(r)
             ]
     return named
+
+
+def fixed_budget(row: dict[str, Any]) -> dict[str, Any]:
+    """The figures of a method that made every query of its budget."""
+    return row | {"mean_queries": row["queries"], "mean_queries_ci": [row["queries"]] * 2}
 
 
 def is_baseline(row: dict[str, Any]) -> bool:

@@ -97,7 +97,7 @@ def test_the_page_has_ours_beside_the_papers(reproduce: ModuleType, tmp_path: Pa
     assert "**0.875 (" in text  # below what was asked for: in bold
     assert "| 5 | 0.005 | 0.00125 | not measured |" in text
     assert ("refused by 1 of 3 seeds" in text) == refused
-    assert "3 x 4 x 2 seeds x tasks x trajectories" in text
+    assert "3 x 4 x 2 (best-arm) seeds x tasks x trajectories" in text
     assert "| best-arm | 3 | 0.10 | 0.0" in text  # three models of two minutes
     assert "| reference-conjugate |" in text
 
@@ -118,6 +118,22 @@ def test_other_sizes_are_not_mixed_in(reproduce: ModuleType, tmp_path: Path) -> 
     store(tmp_path / "best-arm-5d")
     (sweep,) = asked(reproduce, "--family", "best-arm", "--dim", "5", "--out", str(tmp_path))
     assert [cell.seeds for cell in reproduce.measured(sweep)] == [0, 0, 0, 0]
+
+
+def test_a_family_that_was_not_trained_has_the_figures_of_the_zoo(reproduce: ModuleType, tmp_path: Path) -> None:
+    page = tmp_path / "RESULTS.md"
+    reproduce.main(["--family", "ackley", "--dim", "4", "--write", "--out", str(tmp_path), "--page", str(page)])
+    text = page.read_text()
+    (row,) = [
+        row
+        for row in json.loads((REPOSITORY / "docs" / "results" / "ackley.json").read_text())
+        if (row["dim"], row["epsilon"], row["noise"]) == (4, 0.2, 0.1)
+    ]
+    stopped = row["confidence"]
+    low, high = stopped["mean_queries_ci"]
+    assert f"| 4 | 0.2 | 0.1 | {stopped['mean_queries']:.2f} ({low:.2f}-{high:.2f}) |" in text
+    assert "1 x 4000 x 1 (ackley)" in text
+    assert "## copper" in text
 
 
 def test_a_verdict_is_drawn_where_all_of_the_intervals_agree(reproduce: ModuleType) -> None:

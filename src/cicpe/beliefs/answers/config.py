@@ -216,6 +216,8 @@ class AnswerBeliefConfig(ComputedBeliefConfig, GrownConfig):
         return self.belief(model, horizon), model
 
     def describe(self) -> str:
+        if not self.heads:  # nothing is known of the family before the fit
+            return "a learned likelihood of the answer and of what else is hidden"
         hidden = f"{self.codes} codes" if self.codes else f"{self.nuisance or 0} hidden numbers"
         hidden += " that give it" if self.gives_answer else ""
         where = "a grid" if self.on_grid else f"{self.points} points"
