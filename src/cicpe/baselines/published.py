@@ -11,6 +11,10 @@ OURS = "C-ICPE-"
 """How the paper's own methods begin."""
 
 
+USUAL_HORIZON = 100
+"""t_max of the cells that the paper's table of budgets does not name."""
+
+
 class Figures(NamedTuple):
     """What one method reaches in one cell; None where the paper gives no number."""
 
@@ -23,6 +27,8 @@ class PublishedCell(NamedTuple):
 
     methods: Mapping[str, Figures]
     reference_queries: float | None
+    horizon: int = USUAL_HORIZON
+    """t_max, the most queries of an episode."""
 
     @property
     def best(self) -> Figures:
@@ -52,5 +58,5 @@ def published(problem: str, dim: int, epsilon: float, noise: float) -> Published
         same = (cell["problem"], cell["dim"]) == (problem, dim)
         if same and math.isclose(cell["epsilon"], epsilon) and math.isclose(cell["noise"], noise):
             figures = {name: Figures(f.get("accuracy"), f.get("queries")) for name, f in cell["methods"].items()}
-            return PublishedCell(figures, cell["reference_queries"])
+            return PublishedCell(figures, cell["reference_queries"], cell.get("horizon", USUAL_HORIZON))
     return None

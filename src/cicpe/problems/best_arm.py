@@ -17,6 +17,10 @@ from cicpe.problems.context import Noise, noise_range, sample_noise
 from cicpe.spaces import Sphere
 
 
+MANY_COORDINATES, LONGER = 15, 150
+"""From so many coordinates on an episode may have so many queries: the paper's t_max there."""
+
+
 class BestArmTask(NamedTuple):
     """``n`` hidden directions and their noise levels."""
 
@@ -41,6 +45,8 @@ class BestArm(Problem):
         object.__setattr__(self, "noise", noise_range(self.noise))
         object.__setattr__(self, "query_space", Sphere(self.dim))
         object.__setattr__(self, "answer_space", self.query_space)
+        if self.dim >= MANY_COORDINATES:
+            object.__setattr__(self, "horizon", LONGER)
 
     def sample(self, n: int, rng: Generator) -> BestArmTask:
         noise = sample_noise(noise_range(self.noise), n, rng)
