@@ -12,6 +12,7 @@ from cicpe.beliefs.network.query_rules import make_actor
 from cicpe.problems import Problem, TaskBatch
 from cicpe.problems.gp_max import GPMax
 from cicpe.spaces import Box, Interval
+from cicpe.training.actor import actor_loss
 from cicpe.training.config import PaperConfig, TrainingConfig
 from cicpe.training.gains import SOFTNESS, Tried, gain_loss
 from cicpe.training.loop import Trainer, build_network
@@ -173,3 +174,44 @@ def test_at_first_the_posterior_guides_half_of_the_episodes() -> None:
     assert [trainer._rule(progress) is trainer.guide for progress in (0.0, 0.2, 0.4, 1.0)] == [True, True, False, False]
     shares = [min(1.0, trainer._random_share(progress)) for progress in (0.0, 0.2, 0.3, 1.0)]
     assert shares == pytest.approx([1.0, 0.5, 0.5, 0.05])
+
+
+def test_td3_is_drawn_to_the_best_probe_where_queries_are_no_answers() -> None:
+    chosen = choose("fast", GPMax(dim=1), "td3").config
+    assert isinstance(chosen, TrainingConfig)
+    assert chosen.network.critic.gains
+    assert chosen.actor_probes > 0
+    trainer = Trainer(GPMax(dim=1), chosen.model_copy(update={"first_batch": 16, "batch": 16}), Budget(updates=4), 0)
+    network, rng = trainer.network, torch.Generator().manual_seed(0)
+    assert trainer.guide is not None
+    batch = trainer._rollout(0.9)
+    goal = trainer._draw_goal(16)
+    output = network.believe(network.unroll(batch.tasks.context, batch.query, batch.observation))
+    features = network.goal_features(output.state, output, goal.epsilon)
+    best = network.best_probe(output, features)
+    assert best is not None
+    # By hand: the critic's own gains at the probes, one after the other.
+    shape = features.shape[:2]
+    gains = torch.stack(
+        [
+            network.gains(
+                output.state, output, features, network.query_space.from_unit(probe.float()).expand(*shape, -1)
+            )
+            for probe in trainer.network.memory.probes_KQ
+        ],
+        dim=-1,
+    )
+    top = gains.gather(-1, (best[..., :1] == network.memory.probes_KQ[:, 0].float()).int().argmax(-1, keepdim=True))
+    assert torch.allclose(top[..., 0], gains.amax(dim=-1), atol=1e-5)
+    weights = torch.ones(16, batch.query.shape[1])
+    near, far = (
+        float(actor_loss(network, output, features, goal, weights, 0.0, rng, probe_weight=weight).detach())
+        for weight in (0.0, 1.0)
+    )
+    apart = (network.policy(output, features).mean_unit - best).square().sum(dim=-1)[:, :-1].sum(dim=1).mean()
+    assert far - near == pytest.approx(float(apart.detach()), rel=1e-4)
+
+
+def test_being_drawn_to_probes_needs_probes() -> None:
+    with pytest.raises(ValueError, match="actor_probes = 1: needs actor td3"):
+        TrainingConfig(actor="td3", actor_probes=1.0)

@@ -16,7 +16,6 @@ from cicpe.problems.base import Problem
 from cicpe.problems.context import Noise, noise_range, sample_noise
 from cicpe.spaces import Sphere
 
-
 MANY_COORDINATES, LONGER = 15, 150
 """From so many coordinates on an episode may have so many queries: the paper's t_max there."""
 

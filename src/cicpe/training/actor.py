@@ -1,4 +1,5 @@
-"""The update of the learned actor (td3): it follows the critic, and where X = A the posterior."""
+"""The update of the learned actor (td3): it follows the critic, where X = A the posterior too, and where X != A, if the
+critic tells queries apart by what they gain, the best of the memory's probes."""
 
 import torch
 from jaxtyping import Float
@@ -23,11 +24,14 @@ def actor_loss(
     kl_weight: float,
     rng: Generator,
     saturation_price: float = SATURATION,
+    probe_weight: float = 0.0,
 ) -> Tensor:
     """The loss of the learned actor (the paper's deterministic and Gaussian TD3 losses).
 
     L = E[-Q_1(h, A) + beta KL(I || pi)], with A = pi(h) of a deterministic actor and A ~ pi(. | h) of a
-    Gaussian one, plus a small price on saturation. beta is 0 for a deterministic actor.
+    Gaussian one, plus a small price on saturation. beta is 0 for a deterministic actor. A gradient of Q finds the
+    top of the hill that a query is on, and no other; with ``probe_weight`` the actor is also drawn to the best of the
+    probes at which the memory has its function, by the same critic.
 
     Args:
         network: Holds the actor and the critic.
@@ -37,6 +41,8 @@ def actor_loss(
         weights: The weight of each prefix but the last.
         kl_weight: beta.
         rng: Draws the queries of a Gaussian actor.
+        saturation_price: Weight of the price on saturation.
+        probe_weight: Weight of the squared distance from the best probe, in unit coordinates.
 
     Returns:
         The loss, averaged over episodes and weighted over prefixes.
@@ -49,6 +55,11 @@ def actor_loss(
     loss = saturation_price * saturation(policy) - value
     if kl_weight > 0:
         loss = loss + kl_weight * imitation(*moments(output.posterior, network.answer_space), policy)
+    if probe_weight > 0:
+        with torch.no_grad():
+            best = network.best_probe(output, features)
+        assert best is not None, "drawn to probes: needs a memory that holds a function, and a critic with gains"
+        loss = loss + probe_weight * (policy.mean_unit - best).square().sum(dim=-1)
     return (weights * loss[:, :-1]).sum(dim=1).mean()
 
 

@@ -251,8 +251,12 @@ class BaseTrainer(ABC, Generic[ConfigT]):
         return self.config.actor_start if self.config.actor in BY_VALUE and not guided else 0.0
 
     def _make_guide(self) -> Actor | None:
-        """A rule that an actor which scores queries imitates at first: the posterior's upper confidence bound."""
-        if self.config.actor != "acquisition" or not isinstance(self.network.memory, FunctionMemory):
+        """A rule that chooses queries until the actor begins: the posterior's upper confidence bound.
+
+        It is there for actors whose critic tells queries apart by what they gain, where the memory holds a function.
+        """
+        by_gains = self.config.actor in BY_VALUE and self.network.critic.gain is not None
+        if not by_gains or not isinstance(self.network.memory, FunctionMemory):
             return None
         return make_actor("ucb", self.problem.query_space, self.problem.answer_space, self.network)
 

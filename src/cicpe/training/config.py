@@ -12,6 +12,7 @@ from cicpe.beliefs.network.belief import NetworkBelief
 from cicpe.beliefs.network.critic import CriticConfig
 from cicpe.beliefs.network.memories.base import Dims
 from cicpe.beliefs.network.memories.recurrent import RecurrentConfig
+from cicpe.beliefs.network.memories.regression import RegressionConfig
 from cicpe.beliefs.network.network import Network, NetworkConfig
 from cicpe.beliefs.network.policy import ActorConfig
 from cicpe.beliefs.network.posteriors.gaussian import GaussianConfig
@@ -193,7 +194,7 @@ class NetworkTraining(BeliefConfig, GrownConfig):
 class TrainingConfig(NetworkTraining):
     """Every knob of our training loop. ``cicpe.training.recipes`` names the useful combinations."""
 
-    LATER: ClassVar[frozenset[str]] = frozenset({"replay_uniform", "gain_candidates"})
+    LATER: ClassVar[frozenset[str]] = frozenset({"replay_uniform", "gain_candidates", "actor_probes"})
 
     kind: Literal["networks"] = "networks"
 
@@ -216,6 +217,9 @@ class TrainingConfig(NetworkTraining):
     """How many rollouts with uniform queries the replay keeps beside the others, however old."""
     gain_candidates: int = Field(default=8, ge=1)
     """Queries per history that the simulator answers, for a critic that tells queries apart by what they gain."""
+    actor_probes: float = Field(default=0.0, ge=0)
+    """Weight of what draws the learned actor (td3) to the best of the memory's probes, by what the critic says that
+    they gain: the gradient of a value leads to the nearest top alone."""
 
     @property
     def uniform_rollouts(self) -> int:
@@ -239,6 +243,12 @@ class TrainingConfig(NetworkTraining):
         check_range("cost", self.cost)
         if self.shaped and self.actor in ("td3", "search", "acquisition"):
             raise ValueError("shaped = True: needs an actor that reads no values (not td3, search or acquisition)")
+        holds_function = isinstance(self.network.memory, RegressionConfig)
+        if self.actor_probes and not (self.actor == "td3" and self.network.critic.gains and holds_function):
+            raise ValueError(
+                f"actor_probes = {self.actor_probes:g}: needs actor td3, network.critic.gains = True and the "
+                "regression memory"
+            )
         return self
 
 

@@ -110,7 +110,8 @@ class Trainer(BaseTrainer[TrainingConfig]):
             )
         actor = None
         if self._actor_is_due():
-            actor = actor_loss(network, output, features, goal, weights[:, :-1], config.actor_kl, self.rng)
+            drawn = {"kl_weight": config.actor_kl, "probe_weight": config.actor_probes}
+            actor = actor_loss(network, output, features, goal, weights[:, :-1], rng=self.rng, **drawn)
         return LossTerms(inference, stop, continuation, actor)
 
     def _values_of_queries(self, batch: Trajectories, output: NetworkOutput, features: Tensor, goal: Goal) -> Tensor:

@@ -106,8 +106,10 @@ class Critic(nn.Module):
         inputs = torch.cat(parts, dim=-1)
         return torch.cat([head(inputs) for head in self.go], dim=-1)
 
-    def gains(self, near_BPF: Tensor, features_BPG: Tensor) -> Float[Tensor, "batch prefix"]:
+    def gains(
+        self, near: Float[Tensor, "*place near"], features: Float[Tensor, "*place goal"]
+    ) -> Float[Tensor, "*place"]:
         """A(h, a): what a query adds to the value of any, from what its neighbourhood looks like."""
         assert self.gain is not None, "only a critic with gains has them"
-        gain: Tensor = self.gain(torch.cat([near_BPF, features_BPG], dim=-1))
+        gain: Tensor = self.gain(torch.cat([near, features], dim=-1))
         return gain[..., 0]

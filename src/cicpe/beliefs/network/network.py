@@ -10,7 +10,15 @@ from torch import Tensor, nn
 
 from cicpe import trees
 from cicpe.beliefs.network.critic import Critic, CriticConfig, Goal
-from cicpe.beliefs.network.memories.base import Dims, Memory, MemoryConfig, MemoryFeatures, State, gather_prefixes
+from cicpe.beliefs.network.memories.base import (
+    Dims,
+    FunctionMemory,
+    Memory,
+    MemoryConfig,
+    MemoryFeatures,
+    State,
+    gather_prefixes,
+)
 from cicpe.beliefs.network.memories.recurrent import RecurrentConfig
 from cicpe.beliefs.network.memories.registry import read_memory
 from cicpe.beliefs.network.policy import ActorConfig, ActorHead, Policy
@@ -197,6 +205,23 @@ class Network(nn.Module):
         critic_features = self._for_critic(output.critic_features)
         near = memory.features_near(self._for_critic(inner), critic_features, self.query_space.to_unit(query))
         return self.critic.gains(near, features)
+
+    def best_probe(self, output: NetworkOutput, features: Tensor) -> Float[Tensor, "batch prefix query"] | None:
+        """The probe that gains most at every prefix, in unit coordinates.
+
+        Args:
+            output: What the network makes of the prefixes.
+            features: The critic's goal features there.
+
+        Returns:
+            None where the memory holds no function, or the critic does not tell queries apart by what they gain.
+        """
+        memory = self.memory if self.critic_memory is None else self.critic_memory
+        if self.critic.gain is None or not isinstance(memory, FunctionMemory):
+            return None
+        near = memory.features_near_probes(output.critic_features)
+        gains = self.critic.gains(near, features[:, :, None].expand(*near.shape[:3], -1))
+        return memory.probes_KQ[gains.argmax(dim=-1)].float()
 
     def _read_by_critic(self, state: NetworkState) -> tuple[Memory, State]:
         """The memory that the critic reads, and its state."""

@@ -205,5 +205,18 @@ class FunctionMemory(Memory):
         """Mean and standard deviation of the function at candidate queries, for a stepping state (P = 1)."""
 
     @abstractmethod
+    def features_near_probes(
+        self, memory_features: MemoryFeatures
+    ) -> Float[Tensor, "batch prefix probe near_features"]:
+        """What ``features_near`` says of every probe, from what was read already.
+
+        Args:
+            memory_features: What ``features`` says of the histories.
+
+        Returns:
+            ``width_near`` features per probe.
+        """
+
+    @abstractmethod
     def sample_probes(self, state: State, rng: Generator) -> Float[Tensor, "batch probe"]:
         """One function drawn from the posterior of a stepping state, at the probes."""

@@ -272,10 +272,20 @@ class RegressionMemory(FunctionMemory):
         """Mean and spread at the query, and how both compare with the best mean so far: all that a bound looks at."""
         mean, quarter_log_std = self.features_at(state, memory_features, query_BPQ)[..., -2:].unbind(dim=-1)
         assert memory_features.function_mean is not None
-        best = memory_features.function_mean.amax(dim=-1)
-        std = (4 * quarter_log_std).exp()
-        near = [mean, quarter_log_std, best, mean - best, ((mean - best) / std).clamp(-5.0, 5.0)]
-        return torch.stack(near, dim=-1)
+        return _near(mean, quarter_log_std, memory_features.function_mean.amax(dim=-1))
+
+    def features_near_probes(self, memory_features: MemoryFeatures) -> Tensor:
+        mean, std = memory_features.function_mean, memory_features.function_std
+        assert mean is not None
+        assert std is not None
+        return _near(mean, std.log() / 4, mean.amax(dim=-1, keepdim=True).expand_as(mean))
+
+
+def _near(mean: Tensor, quarter_log_std: Tensor, best: Tensor) -> Tensor:
+    """What a place looks like: a vector of five numbers per place."""
+    std = (4 * quarter_log_std).exp()
+    near = [mean, quarter_log_std, best, mean - best, ((mean - best) / std).clamp(-5.0, 5.0)]
+    return torch.stack(near, dim=-1)
 
 
 def _check_sizes(config: RegressionConfig, dims: Dims) -> None:
