@@ -59,7 +59,7 @@ def sweeps(args: argparse.Namespace, protocol: dict[str, Any]) -> list[Sweep]:
                 "epsilon": about["epsilon"],
                 "noise": about["noise"],
             }
-            train |= {key: about[key] for key in ("calibration-episodes",) if key in about}
+            train |= {key: about[key] for key in ("recipe", "calibration-episodes") if key in about}
             content = {
                 "problem": family,
                 "out": str(args.out / name),
