@@ -46,6 +46,8 @@ MINUTES = {
     ("ackley", 5): 120,
 }
 """Training budget of each zoo model, calibration included."""
+RECIPES = {"binary-search": "fast", "best-arm": "fast", "gp-max": "fast", "ackley": "particles"}
+"""What each family is trained by: networks from simulations alone, but for Ackley, whose particles are given the likelihood."""
 HELD_OUT = {"ackley": 1200}
 """Episodes for the thresholds where an episode is costly: particles, which need no training."""
 EPISODES = 4000
@@ -74,7 +76,7 @@ def span(problem: str, dim: int, key: str) -> tuple[float, float]:
 def train_command(problem: str, dim: int, out: Path, seed: int = 0) -> list[str]:
     epsilon, noise = span(problem, dim, "epsilon"), span(problem, dim, "noise")
     return [
-        *("cicpe", "train", problem, "--dim", str(dim), "--out", str(out)),
+        *("cicpe", "train", problem, "--dim", str(dim), "--recipe", RECIPES[problem], "--out", str(out)),
         *("--epsilon", *map(str, epsilon), "--noise", *map(str, noise)),
         *("--minutes", str(MINUTES[problem, dim]), "--seed", str(seed), "--threads", "1"),
         *(("--calibration-episodes", str(HELD_OUT[problem])) if problem in HELD_OUT else ()),
