@@ -44,7 +44,8 @@ CALIBRATION = 0.35
 LEVEL = 1.645
 """Standard deviations by which calibration has to be sure of an accuracy."""
 AHEAD = 0.85
-"""What a network's queries are to be, in those of a computed belief: it was taken at less, and ended behind."""
+"""What the queries of others are to be, in those of a computed belief that goes on learning what observations tell: a
+network was taken at less, and ended behind."""
 VARIANT_AHEAD = 0.97
 """What the queries of another query rule are to be, in those of the usual one."""
 
@@ -61,7 +62,8 @@ class _Contender(NamedTuple):
     @property
     def handicapped(self) -> float:
         """Its queries, as they are compared."""
-        return self.score.queries / (AHEAD if self.choice.config.has_checkpoints else 1)
+        goes_on = not self.choice.config.has_checkpoints and self.fitted.longer is not None
+        return self.score.queries / (1 if goes_on else AHEAD)
 
     @property
     def ends_the_race(self) -> bool:
