@@ -201,3 +201,66 @@ def test_plausible_answers_are_no_queries_of_another_space() -> None:
         config.fit(FitRequest(problem, Budget(updates=1), 0, TrainingCallback()))
     with pytest.raises(InvalidInput, match="ts, ttps, uniform"):
         AnswerBeliefConfig().with_actor("td3")
+
+
+def even_belief(dim: int) -> AnswerBelief:
+    model = linear_model(dim)
+    nothing = torch.zeros(0)
+    return AnswerBelief(model, GridSearch(model, 128), horizon=20, aim=0.5, fixed_context=nothing, even_queries=64)
+
+
+@pytest.mark.parametrize("dim", [2, 3])
+def test_even_points_of_several_coordinates_have_the_exact_posterior(dim: int) -> None:
+    belief = even_belief(dim)
+    rng = torch.Generator().manual_seed(3)
+    query = torch.rand((4, dim), generator=rng) * 2 - 1
+    observation = query @ torch.randn(dim, generator=rng) + NOISE * torch.randn(4, generator=rng)
+    state = belief.begin(torch.zeros(1, 0))
+    for q, y in zip(query, observation, strict=True):
+        state = belief.update(state, q[None], y.view(1, 1))
+    mean, covariance = posterior(query, observation)
+    points = belief.search.posterior(state)
+    at, weight = points.answer_BNX[0].double() * SIDE, points.weight_BN[0]
+    spread = covariance.diagonal().sqrt()
+    assert float(1 / weight.square().sum()) > 10  # points that carry the weight
+    assert bool(((weight @ at - mean).abs() < 0.3 * spread).all())
+    assessment = belief.assess(state, (0.3, 1.0), torch.Generator().manual_seed(0))
+    assert bool(((assessment.recommendation[1, 0].double() - mean).abs() < spread).all())
+    draws = torch.distributions.MultivariateNormal(mean, covariance).sample((20_000,))
+    for e, epsilon in enumerate((0.3, 1.0)):
+        inside = (torch.linalg.vector_norm(draws - mean, dim=-1) <= epsilon).double().mean()
+        assert float(assessment.confidence[e, 0]) == pytest.approx(float(inside), abs=0.12)
+
+
+def test_a_table_of_queries_decides_as_the_network_itself_does() -> None:
+    belief, rng = even_belief(2), torch.Generator().manual_seed(1)
+    query = belief.random_queries(20, rng)
+    assert bool((torch.cdist(belief.query_space.to_unit(query), belief._even_AQ).amin(dim=1) < 1e-6).all())
+    observation = torch.randn((20, 1), generator=rng)
+    many = belief.update(belief.begin(torch.zeros(20, 0)), query, observation)
+    assert belief._table(make=False) is not None
+    alone = even_belief(2)
+    one = alone.update(alone.begin(torch.zeros(1, 0)), query[7:8], observation[7:8])
+    assert alone._table(make=False) is None
+    torch.testing.assert_close(many.log_BNK[7:8], one.log_BNK, rtol=1e-5, atol=1e-5)
+    both, single = (b.assess(s, (0.5,), torch.Generator().manual_seed(2)) for b, s in ((belief, many), (alone, one)))
+    torch.testing.assert_close(both.query[7], single.query[0], rtol=0, atol=1e-6)
+    torch.testing.assert_close(both.confidence[:, 7], single.confidence[:, 0], rtol=0, atol=1e-4)
+
+
+@pytest.mark.parametrize("offset", [0.0, 0.3, 0.99])
+def test_the_queries_that_are_compared_first_are_spread_over_the_space(offset: float) -> None:
+    belief = even_belief(2)
+    some = belief._even_AQ[belief._coarse(offset)]
+    assert len(some) == 16
+    assert len({(x > 0, y > 0) for x, y in some.tolist()}) == 4
+    # Every fourth point of the sequence, as on a line, would not be.
+    assert len({(x > 0, y > 0) for x, y in belief._even_AQ[::4].tolist()}) < 4
+    assert bool((belief._near_AK[:, 0] == torch.arange(64)).all())
+
+
+def test_a_few_coordinates_are_inferred_on_even_points_and_more_by_a_cloud() -> None:
+    config = AnswerBeliefConfig()
+    assert [config._suits_a_grid(linear_model(dim), True, 5) for dim in (1, 2, 3, 5)] == [True, True, True, False]
+    assert not config._suits_a_grid(linear_model(2), False, 5)  # the context differs: no table
+    assert not config._suits_a_grid(linear_model(2), True, 0)

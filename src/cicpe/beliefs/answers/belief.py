@@ -30,6 +30,8 @@ WORK = 250_000
 """Numbers of (query, outcome, draw) that are held at once."""
 MANY = 16
 """Episodes from which on a table of queries pays."""
+NEAREST = 9
+"""Even queries of several coordinates about the best of a few that are compared next, that one among them."""
 
 
 @final
@@ -76,6 +78,9 @@ class AnswerBelief(Belief):
     config: QueryConfig = field(default_factory=QueryConfig)
     fixed_context: Tensor | None = None
     """The context, where all tasks have the same."""
+    even_queries: int = 0
+    """Queries of several coordinates that are compared, the same at every step; 0 where others are drawn at every step.
+    On a line they are ``config.even``."""
     most_at_once: int = 256
 
     @property
@@ -107,20 +112,34 @@ class AnswerBelief(Belief):
         return trees.concatenate(parts)
 
     def random_queries(self, n: int, rng: Generator) -> Float[Tensor, "n query"]:
-        # On a line, some of those that are compared: others are in no table, and take a network pass each.
-        if self.query_space.dim > 1:
+        # Some of those that are compared, where these stay: others are in no table, and take a network pass each.
+        if not self._stay:
             return super().random_queries(n, rng)
         return self.query_space.from_unit(self._even_AQ[torch.randint(len(self._even_AQ), (n,), generator=rng)])
 
     # ------------------------------------------------------------ a table of queries for grids
 
+    @property
+    def _stay(self) -> bool:
+        """Whether the queries that are compared are the same at every step."""
+        return self.query_space.dim == 1 or self.even_queries > 0
+
     @cached_property
     def _even_AQ(self) -> Float[Tensor, "A Q"]:
-        """The queries that are compared on a line."""
-        return even_points(self.query_space, self.config.even)
+        """The queries that are compared, where they stay."""
+        return even_points(self.query_space, self.config.even if self.query_space.dim == 1 else self.even_queries)
+
+    @cached_property
+    def _near_AK(self) -> Int[Tensor, "A K"]:
+        """The even queries about each of them."""
+        even, stride = self._even_AQ, self.config.stride
+        if self.query_space.dim == 1:
+            return (torch.arange(len(even))[:, None] + torch.arange(1 - stride, stride)).clamp(0, len(even) - 1)
+        apart = torch.cdist(even, even, compute_mode="donot_use_mm_for_euclid_dist")
+        return apart.argsort(dim=1, stable=True)[:, :NEAREST]
 
     def _table(self, make: bool) -> QueryTable | None:
-        """The table of the even queries: only on a line are they the same at every step.
+        """The table of the even queries, where they are the same at every step.
 
         Args:
             make: Whether to compute it, where that was not done yet.
@@ -128,7 +147,7 @@ class AnswerBelief(Belief):
         Returns:
             The table; None where there is none, or would be too large.
         """
-        if self.fixed_context is None or not isinstance(self.search, GridSearch) or self.query_space.dim > 1:
+        if self.fixed_context is None or not isinstance(self.search, GridSearch) or not self._stay:
             return None
         tables, even = self.search.tables, len(self._even_AQ)
         if even not in tables and make:
@@ -158,7 +177,8 @@ class AnswerBelief(Belief):
         """Episodes that are assessed together: what fits a cache."""
         listed = self.model.heads.listed
         outcomes = self.config.outcomes if listed is None else len(listed)
-        return max(1, min(32, WORK // (self.config.candidates * outcomes * self.config.draws)))
+        compared = max(self.config.candidates, self.even_queries // self.config.stride)
+        return max(1, min(32, WORK // (compared * outcomes * self.config.draws)))
 
     @torch.no_grad()
     def assess(
@@ -194,8 +214,9 @@ class AnswerBelief(Belief):
 
     def _recommend(self, state: Any, posterior: WeightedAnswers, epsilon: float) -> tuple[Tensor, Tensor]:
         """The answer (in unit coordinates) with the largest mass of success, and that mass."""
-        if isinstance(self.search, CloudSearch):
+        if not self.search.has_candidates:
             return recommend(self.model.success, self.answer_space, posterior, epsilon, self._few_answers)
+        assert isinstance(self.search, GridSearch)
         candidates = self.search.candidates_NX
         weight = self.search.joint(state) if self.model.success.numbers else posterior.weight_BN
         mass_BN = weight @ self._success_of_grid(epsilon).T
@@ -263,10 +284,10 @@ class AnswerBelief(Belief):
             return self._sampled_query(places[..., : self.answer_space.dim], mean_BX, numbers)
         kernel = self._kernel(chosen, places, std_BX)
         space = self.query_space
-        if space.dim == 1:
+        if self._stay:
             table = self._table(make=False)
-            best = self._best_on_line(state, chosen if table is not None else places, kernel, numbers, table)
-            return space.from_unit(self._even_AQ[best])
+            best = self._best_of_even(state, chosen if table is not None else places, kernel, numbers, table)
+            return space.project(space.from_unit(self._even_AQ[best]))
         unit_BAQ = self._candidates(places, numbers, mean_BX)
         left = self._uncertainty(state, unit_BAQ, places, kernel, numbers)
         return space.project(space.from_unit(unit_BAQ[torch.arange(len(left)), first_of_best(-left)]))
@@ -286,7 +307,8 @@ class AnswerBelief(Belief):
     def _kernel(self, chosen: Tensor, places_BMV: Tensor, std_BX: Tensor) -> Float[Tensor, "B M M"]:
         """How close the answers of draws are: how well that of the second would do were the first the hidden one."""
         answer_BMX = places_BMV[..., : self.answer_space.dim]
-        if self.model.success.learned and isinstance(self.search, GridSearch):
+        if self.model.success.learned and self.search.has_candidates:
+            assert isinstance(self.search, GridSearch)
             candidate = self.search.candidate_of(chosen)
             judge = chosen if self.model.success.numbers else candidate
             table = self._success_of_grid(self.aim).float().clamp_min(1e-3)
@@ -317,7 +339,7 @@ class AnswerBelief(Belief):
         assert goal != "uniform"
         return goal
 
-    def _best_on_line(
+    def _best_of_even(
         self, state: Any, drawn: Tensor, kernel: Tensor, numbers: "_Numbers", table: QueryTable | None
     ) -> Int[Tensor, " B"]:
         """The place among the even queries of the one that leaves least uncertainty: coarsely, then finely."""
@@ -331,10 +353,15 @@ class AnswerBelief(Belief):
                 left = remaining_uncertainty(heads, parameters, kernel, numbers.uniform_JY2, self._lookahead)
             return chosen_BA[rows, first_of_best(-left)]
 
-        stride, size = self.config.stride, len(even)
-        coarse = torch.arange(int(numbers.offset * stride), size, stride)
-        near = best(coarse.expand(len(rows), -1))[:, None] + torch.arange(1 - stride, stride)
-        return best(near.clamp(0, size - 1))
+        return best(self._near_AK[best(self._coarse(numbers.offset).expand(len(rows), -1))])
+
+    def _coarse(self, offset: float) -> Int[Tensor, " A"]:
+        """Some of the even queries, evenly spread themselves, that are compared first."""
+        stride, size = self.config.stride, len(self._even_AQ)
+        if self.query_space.dim == 1:
+            return torch.arange(int(offset * stride), size, stride)
+        # Neighbours in a quasi-random sequence are far apart; every fourth of its points would lie in one strip.
+        return int(offset * stride) * (size // stride) + torch.arange(size // stride)
 
     def _candidates(self, places: Tensor, numbers: "_Numbers", mean_BX: Tensor) -> Float[Tensor, "B A Q"]:
         """Candidate queries in unit coordinates: even ones, and, where answers may be queried, places about them."""

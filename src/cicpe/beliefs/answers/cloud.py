@@ -16,7 +16,7 @@ Shapes: B episodes, N points of a cloud, M draws of the prior, K centres of a mi
 import math
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple, final
+from typing import ClassVar, NamedTuple, final
 
 import torch
 from jaxtyping import Float, Int
@@ -131,6 +131,8 @@ class CloudSearch:
     climbers: int = 16
     """Modes that are looked for from the prior's own draws."""
     seed: int = 0
+    has_candidates: ClassVar[bool] = False
+    """Answers are points of a cloud, and not compared one by one."""
 
     @cached_property
     def bank(self) -> tuple[Float[Tensor, "M V"], PreparedPlaces]:

@@ -33,15 +33,19 @@ FINEST, COARSEST = 512, 128
 
 RIVALS: dict[Goal | Sampling, tuple[Goal, ...]] = {"information": ("agreement",)}
 """What a query is to tell, and what else a race compares it with."""
-MOST_SCATTERED = 5
-"""Hidden numbers that give the answer of which even points can be kept."""
+MOST_SCATTERED, MOST_SCATTERED_ANSWERS = 5, 4
+"""Hidden numbers of which even points can be kept: where they give the answer, and answers with what else is hidden."""
+EVEN_QUERIES, MOST_QUERIED = 400, 3
+"""Queries of a table where they have several coordinates, and how many coordinates they may have."""
 
 
 @final
 class AnswerBeliefConfig(ComputedBeliefConfig, GrownConfig):
     """A likelihood of answers and what else is hidden, learned from simulations; inference is a search over answers."""
 
-    LATER: ClassVar[frozenset[str]] = frozenset({"gives_answer", "answer_values", "loss_numbers", "loss_values"})
+    LATER: ClassVar[frozenset[str]] = frozenset(
+        {"gives_answer", "answer_values", "loss_numbers", "loss_values", "even_queries"}
+    )
 
     kind: Literal["answers"] = "answers"
     actor: Literal["answers"] = "answers"
@@ -79,7 +83,9 @@ class AnswerBeliefConfig(ComputedBeliefConfig, GrownConfig):
     loss_values: int = 0
     """How many answers there are where it depends on such numbers, if they are a finite set; found by the fit."""
     on_grid: bool = False
-    """Whether the answers are a line or a finite set; found by the fit."""
+    """Whether all candidates, or even points of all that is hidden, are kept; found by the fit."""
+    even_queries: int = 0
+    """Queries of several coordinates that are compared, where a table of them is kept; found by the fit."""
     fixed_context: tuple[float, ...] | None = None
     """The context, where all tasks have the same; found by the fit."""
 
@@ -135,6 +141,7 @@ class AnswerBeliefConfig(ComputedBeliefConfig, GrownConfig):
         problem, model, prior = family.problem, learner.model, learner.model.prior
         context = TaskBatch.draw(problem, 256, torch.Generator().manual_seed(seed + 5)).context
         same = bool((context == context[:1]).all())
+        on_grid = self._suits_a_grid(model, same, most_scattered)
         config = self.model_copy(
             update={
                 "heads": model.heads.heads,
@@ -146,7 +153,8 @@ class AnswerBeliefConfig(ComputedBeliefConfig, GrownConfig):
                 "learned_success": model.success.learned,
                 "loss_numbers": model.success.numbers,
                 "loss_values": len(model.success.values_NX) if model.success.numbers else 0,
-                "on_grid": self._suits_a_grid(model, same, most_scattered),
+                "on_grid": on_grid,
+                "even_queries": EVEN_QUERIES if on_grid and same and 1 < problem.query_space.dim <= MOST_QUERIED else 0,
                 "fixed_context": tuple(context[0].tolist()) if same else None,
             }
         )
@@ -166,13 +174,14 @@ class AnswerBeliefConfig(ComputedBeliefConfig, GrownConfig):
                 for queries in others
             ]
             # The search is shared: its tables do not depend on the query rule.
-            return [
+            rivals = [
                 fit._replace(belief=replace(belief, config=queries)) for fit, queries in zip(fits, others, strict=True)
             ]
+            return rivals + ([] if belief.search.has_candidates else alternatives())
 
         def alternatives() -> list[FittedBelief]:
             # Even points may be too far apart for what observations tell; a cloud closes in on it.
-            is_scattered = config.on_grid and prior.sizes.gives_answer
+            is_scattered = isinstance(belief.search, GridSearch) and belief.search.is_scattered
             return [self._fitted(family, learner, began, seed, most_scattered=0)] if is_scattered else []
 
         spent = time.perf_counter() - began
@@ -185,7 +194,11 @@ class AnswerBeliefConfig(ComputedBeliefConfig, GrownConfig):
             return False
         if model.codes is not None or model.prior.values() is not None:
             return True
-        return model.answer_space.dim == 1 and same_context
+        if model.answer_space.dim == 1:
+            return same_context
+        # Without a table of queries, even points take as long as a cloud.
+        has_table = same_context and model.query_space.dim <= MOST_QUERIED
+        return has_table and model.prior.latent_MV.shape[1] <= min(most_scattered, MOST_SCATTERED_ANSWERS)
 
     def belief(self, model: AnswerModel, horizon: int) -> AnswerBelief:
         """The belief of a learned model."""
@@ -196,7 +209,7 @@ class AnswerBeliefConfig(ComputedBeliefConfig, GrownConfig):
             finest = COARSEST if model.success.numbers else FINEST
             search = GridSearch(model, int(min(finest, max(COARSEST, 5 * width / self.epsilon[0]))))
         context = None if self.fixed_context is None else torch.tensor(self.fixed_context)
-        return AnswerBelief(model, search, horizon, self.aim, self.queries, context)
+        return AnswerBelief(model, search, horizon, self.aim, self.queries, context, self.even_queries)
 
     def build(self, shape: TaskShape, horizon: int) -> tuple[AnswerBelief, AnswerModel]:
         sizes = PriorSizes(
@@ -220,7 +233,7 @@ class AnswerBeliefConfig(ComputedBeliefConfig, GrownConfig):
             return "a learned likelihood of the answer and of what else is hidden"
         hidden = f"{self.codes} codes" if self.codes else f"{self.nuisance or 0} hidden numbers"
         hidden += " that give it" if self.gives_answer else ""
-        where = "a grid" if self.on_grid else f"{self.points} points"
+        where = "a grid" if self.on_grid else f"a cloud of {self.points} points"
         return f"a learned likelihood of the answer with {hidden}, on {where}"
 
     @classmethod

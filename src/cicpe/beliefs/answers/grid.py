@@ -1,9 +1,10 @@
-"""Inference on a grid: for answers that are a line or a finite set.
+"""Inference on a grid: for answers that are a line or a finite set, and for a few hidden numbers of any kind.
 
 Every candidate keeps, for every point of the nuisance, the log-likelihood of the history, so the nuisance is
-marginalised by a sum. Where the hidden numbers give the answer, even points of their prior are kept instead, each with
-its answer. Where many episodes have the same context, the head parameters of a table of queries are computed once for
-all.
+marginalised by a sum. Where the hidden numbers give the answer, or the answer has several coordinates, even points of
+the prior of all of them are kept instead, each with its answer. Where many episodes have the same context, the head
+parameters of a table of queries are computed once for all: a query then takes the same short time however long the
+history is.
 
 Shapes: B episodes, N candidates, K points of the nuisance, M draws, A queries of the table, V place, X answer.
 """
@@ -27,6 +28,8 @@ POINTS = (1, 64, 256)
 """Points of a nuisance by how many numbers it has; the last for more."""
 SCATTERED = (1, 2048, 8192, 32768)
 """Even points of hidden numbers that give the answer, by how many numbers there are; the last for more."""
+SCATTERED_ANSWERS = (1, 4096, 8192, 16384, 32768)
+"""Even points of answers of several coordinates and what else is hidden, by how many numbers there are together."""
 MOST_TABLE = 80_000_000
 """Numbers that a table may have."""
 
@@ -79,6 +82,11 @@ class GridSearch:
         return {}
 
     @cached_property
+    def has_candidates(self) -> bool:
+        """Whether answers are compared one by one: they are a line, or a finite set."""
+        return self.model.answer_space.dim == 1 or self.model.prior.values() is not None
+
+    @cached_property
     def _candidates(self) -> tuple[Tensor, Tensor]:
         return self.model.prior.values() or self.model.prior.line(self.points)
 
@@ -109,15 +117,21 @@ class GridSearch:
     @property
     def is_scattered(self) -> bool:
         """Whether points of hidden numbers are kept, in the place of pairs of a candidate and a point."""
-        return self.model.prior.sizes.gives_answer
+        return self.model.prior.sizes.gives_answer or not self.has_candidates
+
+    @cached_property
+    def _even_places(self) -> Float[Tensor, "G V"]:
+        """Even points of the prior of all that is hidden."""
+        prior = self.model.prior
+        numbers = prior.latent_MV.shape[1]
+        sizes = SCATTERED if self.has_candidates else SCATTERED_ANSWERS
+        even = sobol_points(sizes[min(numbers, len(sizes) - 1)], numbers, 0)
+        return prior.places(torch.special.ndtri(even.clamp(1e-6, 1 - 1e-6)).float())
 
     @cached_property
     def _scattered(self) -> tuple[Float[Tensor, "G V"], Int[Tensor, " G"]]:
         """Even points of the prior in the order of their answers, and the nearest candidate of each."""
-        prior, x = self.model.prior, self.candidates_NX
-        n = SCATTERED[min(prior.sizes.nuisance, len(SCATTERED) - 1)]
-        latent = torch.special.ndtri(sobol_points(n, prior.sizes.nuisance, 0).clamp(1e-6, 1 - 1e-6))
-        places = prior.places(latent.float())
+        places, x = self._even_places, self.candidates_NX
         apart = torch.cdist(places[:, : x.shape[1]], x, compute_mode="donot_use_mm_for_euclid_dist")
         nearest, order = apart.argmin(dim=1).sort(stable=True)
         return places[order], nearest
@@ -131,6 +145,8 @@ class GridSearch:
     @cached_property
     def places_GV(self) -> Float[Tensor, "G V"]:
         """All pairs of a candidate and a point, the candidate changing slowest; or all scattered points."""
+        if not self.has_candidates:
+            return self._even_places
         if self.is_scattered:
             return self._scattered[0]
         x, points = self.candidates_NX, self.nuisance[0]
@@ -176,6 +192,9 @@ class GridSearch:
         """Candidates and their weights."""
         joint = self.joint(state).view(state.log_BNK.shape)
         weight_BN = joint.sum(dim=-1)
+        if not self.has_candidates:
+            places_BNV = self.places_GV.expand(len(joint), -1, -1)
+            return WeightedAnswers(places_BNV[..., : self.model.answer_space.dim], weight_BN, places_BNV)
         if self.is_scattered:
             none = torch.zeros(len(joint), len(self.candidates_NX), dtype=joint.dtype)
             weight_BN = none.index_add_(1, self._scattered[1], weight_BN)
