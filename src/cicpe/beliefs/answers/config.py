@@ -35,8 +35,10 @@ RIVALS: dict[Goal | Sampling, tuple[Goal, ...]] = {"information": ("agreement",)
 """What a query is to tell, and what else a race compares it with."""
 MOST_SCATTERED, MOST_SCATTERED_ANSWERS = 5, 4
 """Hidden numbers of which even points can be kept: where they give the answer, and answers with what else is hidden."""
-EVEN_QUERIES, MOST_QUERIED = 400, 3
-"""Queries of a table where they have several coordinates, and how many coordinates they may have."""
+EVEN_QUERIES, FEWEST_QUERIES, MOST_QUERIED = 400, 120, 3
+"""Queries of a table where they have several coordinates, at most and at least, and how many coordinates at most."""
+MOST_PAIRS = 14_000_000
+"""Pairs of a query and a place of such a table: a quarter of a minute of the network."""
 
 
 @final
@@ -154,10 +156,10 @@ class AnswerBeliefConfig(ComputedBeliefConfig, GrownConfig):
                 "loss_numbers": model.success.numbers,
                 "loss_values": len(model.success.values_NX) if model.success.numbers else 0,
                 "on_grid": on_grid,
-                "even_queries": EVEN_QUERIES if on_grid and same and 1 < problem.query_space.dim <= MOST_QUERIED else 0,
                 "fixed_context": tuple(context[0].tolist()) if same else None,
             }
         )
+        config = config.model_copy(update={"even_queries": config._affordable_queries(model)})
 
         def longer(budget: Budget) -> FittedBelief:
             share = LONGER_SHARE_ON_FEW if learner.had_few else LONGER_SHARE
@@ -200,14 +202,24 @@ class AnswerBeliefConfig(ComputedBeliefConfig, GrownConfig):
         has_table = same_context and model.query_space.dim <= MOST_QUERIED
         return has_table and model.prior.latent_MV.shape[1] <= min(most_scattered, MOST_SCATTERED_ANSWERS)
 
+    def _affordable_queries(self, model: AnswerModel) -> int:
+        """How many queries of several coordinates a table can have that is computed in seconds; 0 where too few."""
+        several = 1 < model.query_space.dim <= MOST_QUERIED
+        if not (self.on_grid and several) or self.fixed_context is None:
+            return 0
+        affordable = MOST_PAIRS // len(self._grid(model).places_GV)
+        return min(EVEN_QUERIES, affordable) if affordable >= FEWEST_QUERIES else 0
+
+    def _grid(self, model: AnswerModel) -> GridSearch:
+        """All candidates, about five per epsilon."""
+        width = 2 * float(model.answer_space.unit_scale[0])
+        finest = COARSEST if model.success.numbers else FINEST
+        return GridSearch(model, int(min(finest, max(COARSEST, 5 * width / self.epsilon[0]))))
+
     def belief(self, model: AnswerModel, horizon: int) -> AnswerBelief:
         """The belief of a learned model."""
         sharp = math.inf if model.success.learned else self.aim / float(model.answer_space.unit_scale.min())
-        search: GridSearch | CloudSearch = CloudSearch(model, self.points, sharp=sharp)
-        if self.on_grid:
-            width = 2 * float(model.answer_space.unit_scale[0])
-            finest = COARSEST if model.success.numbers else FINEST
-            search = GridSearch(model, int(min(finest, max(COARSEST, 5 * width / self.epsilon[0]))))
+        search = self._grid(model) if self.on_grid else CloudSearch(model, self.points, sharp=sharp)
         context = None if self.fixed_context is None else torch.tensor(self.fixed_context)
         return AnswerBelief(model, search, horizon, self.aim, self.queries, context, self.even_queries)
 
