@@ -36,7 +36,7 @@ from cicpe.training.recipes import candidates, choose
 USUAL_DELTA = 0.1
 """The delta at which a finished training says what the model can and cannot."""
 HORIZON_EPISODES = 256
-"""Episodes that say how many queries another rule is worth."""
+"""Episodes that say how many queries another rule is worth, at most."""
 ALARM_SHARE = 0.3
 """Share of the time for calibration that the alarm is given."""
 
@@ -472,8 +472,8 @@ def _with_enough_queries(
     longest, plan = belief.with_horizon(max(belief.horizon, problem.horizon)), config.calibration
     if plan.shortens and seconds is not None:
         return shortened(longest, problem, config.epsilon[0], seconds, seed)
-    widest = max(plan.query_spreads)
-    enough = pilot(longest, problem, config.epsilon[0], HORIZON_EPISODES, seed, query_spread=widest).queries
+    episodes, widest = min(HORIZON_EPISODES, plan.chunk), max(plan.query_spreads)
+    enough = pilot(longest, problem, config.epsilon[0], episodes, seed, query_spread=widest).queries
     return belief.with_horizon(max(belief.horizon, enough))
 
 
