@@ -1,6 +1,6 @@
 """Draws every figure of docs/images and writes docs/results/figures.md, from result files and short runs of the zoo.
 
-    python scripts/figures.py                        # all of them, about half an hour on one core
+    python scripts/figures.py                        # all of them, about an hour on one core
     python scripts/figures.py campaign reliability   # some
     python scripts/figures.py --redraw main          # one of the paper's, from what was measured before
     python scripts/figures.py --tasks 60 robustness-ackley-5d   # another number of tasks per curve or cell
@@ -245,8 +245,8 @@ def page(captions: dict[str, str]) -> str:
     lines = [
         "# Figures",
         "",
-        "Drawn by `make figures` (`python scripts/figures.py`) from the zoo's models and the result files here. The figures of the "
-        "paper come first; what they show is kept in `docs/results/paper-figures.json`.",
+        "Drawn by `make figures` (`python scripts/figures.py`) from the zoo's models, the actors of `benchmarks/actors.py` and the result files here. "
+        "The figures of the paper come first; what they show is kept in `docs/results/paper-figures.json`.",
         "",
     ]
     for name in [*studies(None), *FIGURES]:
