@@ -56,6 +56,13 @@ def test_a_label_looks_the_same_in_every_row_of_stopping() -> None:
     assert words_of(alone) == ["uniform"]
 
 
+def test_stops_at_the_same_time_are_all_seen() -> None:
+    three = {"a": CURVE, "b": CURVE, "c": CURVE}
+    figure = plot_stopping({"": StoppingCurves(three, three, {"a": 2.0, "b": 2.0, "c": 1.0})})
+    patterns = [line._unscaled_dash_pattern for line in figure.axes[1].get_lines()[1::2]]  # type: ignore[attr-defined]
+    assert patterns == [(0.0, (2.0, 2.0)), (2.0, (2.0, 2.0)), (0.0, (2.0, 2.0))]
+
+
 def test_heat_maps_can_share_their_colours() -> None:
     low, high = np.full((2, 2), 0.2), np.array([[0.6, 0.7], [0.8, 0.9]])
     panels = [("a", low, None, None), ("b", high, None, None)]

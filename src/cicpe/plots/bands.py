@@ -154,7 +154,7 @@ def _draw_spread(
         panel.plot(t, value, color=colour, linestyle=stroke, linewidth=1.6, label=label)
         panel.fill_between(t, low, high, color=colour, alpha=0.2 if len(curves) < 3 else 0.1, linewidth=0)
         if label in median_stop:
-            panel.axvline(median_stop[label], color=colour, linewidth=1.2, linestyle=_dashes(label, list(median_stop)))
+            panel.axvline(median_stop[label], color=colour, linewidth=1.2, linestyle=_dashes(label, median_stop))
     panel.set_yscale("log")
     panel.set_ylabel("posterior std")
     _finish(panel)
@@ -166,9 +166,10 @@ def _look(label: str, labels: Sequence[str]) -> tuple[str, Stroke]:
     return COLOURS[i % len(COLOURS)], STROKES[i % len(STROKES)]
 
 
-def _dashes(label: str, labels: Sequence[str]) -> Stroke:
-    """Dashes that leave room for those of all other labels: lines in the same place are all seen."""
-    return 2.0 * labels.index(label), (2.0, 2.0 * max(1, len(labels) - 1))
+def _dashes(label: str, place: Mapping[str, float]) -> Stroke:
+    """Dashes that leave room for those of all labels in the same place, so that each of them is seen."""
+    together = [other for other in place if place[other] == place[label]]
+    return 2.0 * together.index(label), (2.0, 2.0 * max(1, len(together) - 1))
 
 
 def _finish(panel: "Axes") -> None:

@@ -51,7 +51,7 @@ def plot_robustness(
     rows = -(-len(panels) // columns)
     figure = new_figure(3.9 * rows, title=title)
     grid = figure.subplots(rows, columns, squeeze=False)
-    ends = scales or [(None, None)] * len(panels)
+    ends: Sequence[tuple[float | None, float | None]] = scales or [(None, None)] * len(panels)
     for panel, (name, value, low, high), (least, most) in zip(grid.flat, panels, ends, strict=False):
         mesh = panel.pcolormesh(value, cmap=MAP, vmin=least, vmax=most, edgecolors="face", linewidth=0.2)
         _write_cells(panel, mesh, value, None if low is None or high is None else (low, high))
