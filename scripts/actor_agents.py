@@ -1,7 +1,7 @@
 """The paper's actors as agents, for the figures: those that there are models of, or that take no training."""
 
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from figure_parts import HARDEST, ROOT
@@ -61,23 +61,32 @@ def listed(names: Iterable[str]) -> str:
     return f"{', '.join(most)} and {last}" if most else last
 
 
-def words_on_actors(results: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> str:
-    """Whose weights the actors of some rows have, and which of them do not stop, in whole sentences."""
-    facts = [(row, actor, fact) for row, actors in results.items() for actor, fact in actors.items()]
-    shared = {actor for _, actor, fact in facts if fact["weights"] != OWN}
-    own = {actor for _, actor, _ in facts} - shared
-    foreign = {actor for _, actor, fact in facts if fact["is_foreign"]}
-    sources = dict.fromkeys(f"`{fact['weights']}`" for _, _, fact in facts if fact["weights"] != OWN)
-    unstopped: dict[str, list[str]] = {}
-    for row, actor, fact in facts:
-        if fact["stop"] == "never":
-            unstopped.setdefault(actor, []).append(row)
-    sentences = {
-        "On the weights of " + listed(sources) + ", each with thresholds of its own: {}.": shared,
-        "Trained apart: {}.": own,
-        "Those weights have hardly learned from histories of {} queries, whose figures say more about them than about the actor.": foreign,
-        "No threshold was safe enough for {}, and every query was made that may be.": [
-            f"{actor} ({', '.join(rows)})" for actor, rows in unstopped.items()
-        ],
+Results = Mapping[str, Mapping[str, Mapping[str, Any]]]
+"""Row -> actor -> what was measured of it, with whose weights it has and how it stops."""
+
+
+def actors_with(results: Results, holds: Callable[[Mapping[str, Any]], bool]) -> list[str]:
+    """The actors for which something holds; with the rows for which it does, where those are not all."""
+    names = []
+    for actor in in_paper_order({actor for actors in results.values() for actor in actors}):
+        rows = [row for row, actors in results.items() if actor in actors]
+        such = [row for row in rows if holds(results[row][actor])]
+        if such:
+            names.append(actor if such == rows else f"{actor} ({', '.join(such)})")
+    return names
+
+
+def words_on_actors(results: Results) -> str:
+    """Whose weights the actors have, and which of them do not stop, in whole sentences."""
+    weights = dict.fromkeys(fact["weights"] for actors in results.values() for fact in actors.values())
+    sources = listed(f"`{name}`" for name in weights if name != OWN)
+    sentences: dict[str, Callable[[Mapping[str, Any]], bool]] = {
+        "On the weights of " + sources + ", each with thresholds of its own: {}.": lambda fact: fact["weights"] != OWN,
+        "On weights that were trained with the actor itself: {}.": lambda fact: fact["weights"] == OWN,
+        "Weights that have hardly learned from such histories, so that the figures say more about them than about the actor: {}.": lambda fact: (
+            fact["is_foreign"]
+        ),
+        "No threshold was safe enough, and every query was made that may be: {}.": lambda fact: fact["stop"] == "never",
     }
-    return " ".join(text.format(listed(names)) for text, names in sentences.items() if names)
+    named = {text: actors_with(results, holds) for text, holds in sentences.items()}
+    return " ".join(text.format(listed(names)) for text, names in named.items() if names)

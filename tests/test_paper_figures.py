@@ -100,18 +100,22 @@ def test_heat_maps_have_a_row_per_actor_with_common_colours(scripts: Scripts) ->
     assert "n = 20 to 40 tasks per cell, seed 30000" in caption
     assert "(n = 80 to 160 tasks, each played twice)" in caption
     assert "ts: 9.0 to 9.0 mean queries." in caption
-    assert "histories of uniform queries" in caption
-    assert "No threshold was safe enough for uniform (binary-search-20d)" in caption
+    assert "say more about them than about the actor: uniform." in caption
+    assert "every query was made that may be: uniform." in caption
 
 
 def test_captions_say_whose_weights_they_are(scripts: Scripts) -> None:
     words = scripts("actor_agents").words_on_actors
     apart = SHARED | {"weights": "own"}
-    said = words({"d = 5": {"td3": apart, "uniform": SHARED, "ts": SHARED, "ttps": SHARED}})
-    assert said == (
-        "On the weights of `best-arm-5d`, each with thresholds of its own: ts, ttps and uniform. Trained apart: td3."
+    assert words({"d = 5": {"td3": apart, "uniform": SHARED, "ts": SHARED, "ttps": SHARED}}) == (
+        "On the weights of `best-arm-5d`, each with thresholds of its own: ts, ttps and uniform. "
+        "On weights that were trained with the actor itself: td3."
     )
-    assert words({"d = 5": {"td3": apart}}) == "Trained apart: td3."
+    # Where an actor has its own weights in one row and others in another, the rows are named.
+    mixed = words({"d = 5": {"ts": apart}, "d = 9": {"ts": SHARED | {"stop": "never"}}})
+    assert "each with thresholds of its own: ts (d = 9)." in mixed
+    assert "with the actor itself: ts (d = 5)." in mixed
+    assert mixed.endswith("every query was made that may be: ts (d = 9).")
 
 
 def test_the_number_of_tasks_can_be_asked_for(scripts: Scripts, monkeypatch: pytest.MonkeyPatch) -> None:
