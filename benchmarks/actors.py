@@ -1,7 +1,7 @@
 """The paper's four actors on its 46 cells: models conditioned on epsilon and noise, per family and dimension.
 
     python benchmarks/actors.py                          # makes what is missing under runs/actors, measures, writes the page
-    python benchmarks/actors.py --family best-arm --actor ttps             # on the zoo's weights: nothing is trained
+    python benchmarks/actors.py --family best-arm --actor ts ttps uniform  # on the zoo's weights: nothing is trained
     python benchmarks/actors.py --family binary-search --dim 6 --actor uniform --weights own --minutes 20
     python benchmarks/actors.py --family ackley --dim 3 --recipe answers --minutes 30    # one likelihood for ts, ttps, uniform
     python benchmarks/actors.py --family gp-max --actor acquisition        # one of ours, beside the paper's
@@ -36,7 +36,7 @@ def runs(asked: argparse.Namespace) -> Iterator[Run]:
         if asked.family not in (None, family) or asked.dim not in (None, dim):
             continue
         usual = [actor for actor in APART.get(family, tuple(PAPER)) if asked.recipe != "answers" or actor != "td3"]
-        for actor in [asked.actor] if asked.actor else usual:
+        for actor in asked.actor or usual:
             yield run_for(family, dim, actor, recipe_of(actor, asked.recipe), asked.weights != OWN)
 
 
@@ -83,7 +83,7 @@ def arguments(words: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--family", choices=list(dict.fromkeys(cell["problem"] for cell in CELLS)))
     parser.add_argument("--dim", type=int)
-    parser.add_argument("--actor", help="one of the paper's or of ours; all of the paper's by default")
+    parser.add_argument("--actor", nargs="+", help="some of the paper's or of ours; all of the paper's by default")
     recipes = ["fast", "paper", "answers"]
     parser.add_argument("--recipe", choices=recipes, help="paper for td3 and fast for others by default")
     whose = (

@@ -95,6 +95,8 @@ def test_all_46_cells_are_asked_for(actors: ModuleType) -> None:
     assert {run.is_shared for run in others} == {True}
     one = list(actors.runs(actors.arguments(["--family", "gp-max", "--actor", "acquisition"])))
     assert [(run.family, run.actor, run.recipe) for run in one] == [("gp-max", "acquisition", "fast")]
+    some = list(actors.runs(actors.arguments(["--dim", "6", "--actor", "ts", "ttps"])))
+    assert [(run.actor, run.weights) for run in some] == [("ts", "binary-search-6d"), ("ttps", "binary-search-6d")]
     answers = list(actors.runs(actors.arguments(["--family", "ackley", "--dim", "3", "--recipe", "answers"])))
     assert [(run.actor, run.weights) for run in answers] == [
         ("ts", "own"),
