@@ -46,7 +46,7 @@ help:
 	@echo "make ready-made     train, certify and measure the ready-made kinds of experiment (an hour on one core)"
 	@echo "make fuzz           two thousand mutated experiment files"
 	@echo "make results        measure the zoo and write the pages and figures of docs/results"
-	@echo "make figures        draw every figure of docs/images (half an hour on one core; SURVEY=folder of the copper survey)"
+	@echo "make figures        draw every figure of docs/images (an hour on one core; SURVEY=folder of the copper survey, TASKS=per curve or cell)"
 	@echo "make reproduce      the paper's tables by the paper's protocol, into docs/RESULTS.md (25 core-hours; ARGS='--family best-arm --jobs 2')"
 	@echo "make copper         train and measure on the copper survey (after cicpe data fit)"
 	@echo "make venv           only make the virtual environment ($(VENV))"
@@ -161,10 +161,11 @@ results: $(READY)
 	$(BIN)/python scripts/results.py readme
 
 SURVEY ?=
+TASKS ?=
 
 # What needs the fitted copper fields (cicpe data fit FOLDER) or the survey is left as it is where they are missing.
 figures: $(READY)
-	$(BIN)/python scripts/figures.py $(if $(SURVEY),--survey $(SURVEY))
+	$(BIN)/python scripts/figures.py $(if $(SURVEY),--survey $(SURVEY)) $(if $(TASKS),--tasks $(TASKS))
 
 ARGS ?=
 

@@ -32,6 +32,11 @@ class Drawn(NamedTuple):
     caption: str
 
 
+def counted(numbers: set[int]) -> str:
+    """Numbers of tasks in words: "500", or "200 to 1,000"."""
+    return " to ".join(f"{number:,}" for number in dict.fromkeys((min(numbers), max(numbers))))
+
+
 def played(name: str) -> tuple[Agent, Problem, float]:
     """A model of the zoo at its hardest cell: the agent, its tasks, and epsilon."""
     epsilon, noise = HARDEST[name]

@@ -1,8 +1,9 @@
 """Draws every figure of docs/images and writes docs/results/figures.md, from result files and short runs of the zoo.
 
-    python scripts/figures.py                        # all of them, about half an hour on one core
+    python scripts/figures.py                        # all of them, about an hour on one core
     python scripts/figures.py campaign reliability   # some
     python scripts/figures.py --redraw main          # one of the paper's, from what was measured before
+    python scripts/figures.py --tasks 60 robustness-ackley-5d   # another number of tasks per curve or cell
     python scripts/figures.py --survey FOLDER copper-regions    # what needs the samples of the survey
 
 Each figure is a function here or in paper_figures.py: it measures (or reads) and hands arrays to ``cicpe.plots``.
@@ -19,7 +20,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from figure_parts import DELTA, EPISODES, HARDEST, IMAGES, RESULTS, SEED, Drawn, played, small_png
+from figure_parts import DELTA, EPISODES, HARDEST, IMAGES, RESULTS, SEED, Drawn, counted, played, small_png
 from matplotlib.figure import Figure
 from paper_figures import draw_study, studies
 
@@ -51,11 +52,10 @@ KINDS = "kinds"
 def compared(name: str) -> Drawn:
     result = read_comparison(RESULTS / f"comparison-{name}.json")
     methods = [method_of(row) for row in result["rows"]]
-    tasks = sorted({row["tasks"] for row in result["rows"]})
-    many = f"{tasks[0]:,}" if len(tasks) == 1 else f"{tasks[0]:,} to {tasks[-1]:,}"
+    tasks = counted({row["tasks"] for row in result["rows"]})
     at = f"epsilon {result['epsilon']:g}, noise {result['noise']:g}, delta {result['delta']:g}"
     figure = plot_methods(methods, goal=1 - result["delta"], title=f"{result['problem']}, d = {result['dim']}: {at}")
-    return Drawn(figure, f"Methods on the same tasks, n = {many}, seed {result['seed']}, with 95 % intervals.")
+    return Drawn(figure, f"Methods on the same tasks, n = {tasks}, seed {result['seed']}, with 95 % intervals.")
 
 
 def trajectory_figure() -> Drawn:
@@ -245,8 +245,8 @@ def page(captions: dict[str, str]) -> str:
     lines = [
         "# Figures",
         "",
-        "Drawn by `make figures` (`python scripts/figures.py`) from the zoo's models and the result files here. The figures of the "
-        "paper come first; what they show is kept in `docs/results/paper-figures.json`.",
+        "Drawn by `make figures` (`python scripts/figures.py`) from the zoo's models, the actors of `benchmarks/actors.py` and the result files here. "
+        "The figures of the paper come first; what they show is kept in `docs/results/paper-figures.json`.",
         "",
     ]
     for name in [*studies(None), *FIGURES]:
@@ -268,6 +268,7 @@ def main() -> None:
     parser.add_argument(
         "--redraw", action="store_true", help="draw the paper's figures from what is kept; play nothing"
     )
+    parser.add_argument("--tasks", type=int, help="per curve, and per cell of a grid, in the paper's figures")
     parser.add_argument("--survey", type=Path, help="a folder with the samples of the copper survey, as CSV files")
     args = parser.parse_args()
     if unknown := set(args.names) - {*every, KINDS}:
@@ -276,7 +277,9 @@ def main() -> None:
     IMAGES.mkdir(parents=True, exist_ok=True)
     if not args.names or KINDS in args.names:
         draw_kinds()
-    functions = {name: partial(draw_study, name, study, args.redraw) for name, study in studies(args.survey).items()}
+    functions = {
+        name: partial(draw_study, name, study, args.redraw) for name, study in studies(args.survey, args.tasks).items()
+    }
     functions |= FIGURES
     for name in [name for name in args.names if name != KINDS] if args.names else functions:
         began = time.process_time()

@@ -4,6 +4,7 @@ import json
 from typing import Any
 
 import numpy as np
+from actor_agents import PAPER, actor_label
 from copper_page import BUDGETS, by_seed
 from figure_parts import DELTA, RESULTS, Drawn
 
@@ -21,14 +22,12 @@ CELLS = (
 """Problem, dimension, epsilon and noise."""
 EPSILON = 0.15
 """Of copper."""
-SAME = {
+SAME = PAPER | {
     "track-and-stop": "LT&S round-robin",
     "tpe": "TPE",
     "cma-es": "CMA-ES",
     "gp-logei": "GP-logEI",
     "gp-ucb": "GP-UCB",
-    "td3": "C-ICPE-TD3",
-    "uniform": "C-ICPE-uniform",
 }
 """A method of ours -> the paper's name of it."""
 
@@ -40,10 +39,9 @@ def rows_at(file: str, cell: tuple[str, int, float, float]) -> list[dict[str, An
     return [row for row in rows if (row["problem"], row["dim"], row["epsilon"], row["noise"]) == cell]
 
 
-def from_row(name: str, group: Any, row: dict[str, Any], paper: dict[str, Any]) -> MethodRow:
-    """A measured method, with the paper's figures of it taken out of ``paper``."""
+def from_row(label: str, group: Any, row: dict[str, Any], paper: dict[str, Any], name: str) -> MethodRow:
+    """A measured method, with the paper's figures of the one of that name taken out of ``paper``."""
     theirs = paper.pop(SAME.get(name, ""), (None, None))
-    label = f"our {name}" if name in ("td3", "uniform") else name
     intervals = tuple(row["accuracy_ci"]), tuple(row["mean_queries_ci"])
     return MethodRow(label, group, row["accuracy"], intervals[0], row["mean_queries"], intervals[1], *theirs)
 
@@ -53,17 +51,18 @@ def synthetic(cell: tuple[str, int, float, float]) -> tuple[list[MethodRow], set
     paper = {name: tuple(figures) for name, figures in published(*cell).methods.items()}
     (ours,) = rows_at(cell[0], cell)
     model = f"{cell[0]}-{cell[1]}d"
-    knows = json.loads((zoo.folder(model) / "config.json").read_text())["training"].get("likelihood") == "exact"
-    methods = [from_row(model, "reference" if knows else "ours", ours["confidence"], paper)]
+    training = json.loads((zoo.folder(model) / "config.json").read_text())["training"]
+    knows, rule = training.get("likelihood") == "exact", training["actor"]
+    methods = [from_row(model, "reference" if knows else "ours", ours["confidence"], paper, rule)]
     tasks = {ours["confidence"]["episodes"]}
     if "accuracy" in ours["bellman"]:
-        methods.append(from_row("the same, Bellman rule", "ours", ours["bellman"], paper))
+        methods.append(from_row("the same, Bellman rule", "ours", ours["bellman"], paper, ""))
     for row in rows_at("actors", cell):
-        if row["actor"] != "ucb":  # that of the zoo's model
-            methods.append(from_row(row["actor"], "ours", row, paper))
+        if (row["actor"], row["recipe"]) != (rule, "fast"):  # that is the zoo's model, which comes first
+            methods.append(from_row(actor_label(row), "ours", row, paper, row["actor"]))
             tasks.add(row["episodes"])
     for name, row in rows_at("references", cell)[0]["references"].items():
-        methods.append(from_row(name, "reference" if name.startswith("reference") else "baseline", row, paper))
+        methods.append(from_row(name, "reference" if name.startswith("reference") else "baseline", row, paper, name))
         tasks.add(row["tasks"])
     return methods + [MethodRow.published(name, *figures) for name, figures in paper.items()], tasks
 
@@ -115,7 +114,8 @@ def draw_main(figures: dict[str, Any]) -> Drawn:
     caption = (
         "Accuracy and mean queries at the hardest cell and the largest dimension of each family, from the files of docs/results "
         f"(n = {counts[0]:,} to {counts[-1]:,} tasks per row, seeds on the pages of each family; copper: 35 regions, 12 trajectories each of ours). "
-        "Diamonds are the paper's figures, in rows of their own where nobody measured the method here. The paper's baselines had "
+        "Diamonds are the paper's figures, beside ours with the same rule for queries, and in rows of their own where nobody measured the method "
+        "here. Weights are foreign where they have hardly learned from such histories (the page of actors says more). The paper's baselines had "
         "budgets and no stop rule: they have an accuracy alone. Its copper regions are others. `ackley-5d` knows the likelihood, as references do."
     )
     return Drawn(

@@ -6,49 +6,35 @@ drawn again (``--redraw``) without an episode being played.
 
 import json
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import torch
-from figure_parts import DELTA, EPISODES, HARDEST, RESULTS, SEED, Drawn, played
+from figure_parts import RESULTS, Drawn
 from main_figure import draw_main, measure_main
+from prior_figures import (
+    ACTOR_PRIORS,
+    PRIORS,
+    draw_actor_priors,
+    draw_priors,
+    measure_actor_priors,
+    measure_priors,
+)
+from stopping_figures import draw_actors, draw_stopping, measure_actors, measure_copper, measure_family
 
-from cicpe.agents.base import Agent
 from cicpe.data.collection import open_collection, read_tensor
 from cicpe.data.places import DataError
 from cicpe.data.regions import Region, regions_of
 from cicpe.data.survey import read_surveys
-from cicpe.episodes.table import tabulate_agent
-from cicpe.evaluation.evaluate import evaluate_agent
-from cicpe.evaluation.reliability import Curve, spread, survival
-from cicpe.evaluation.robustness import robustness
 from cicpe.evaluation.theory import max_value_lower_bound
-from cicpe.plots.bands import plot_stopping
-from cicpe.plots.heat import plot_robustness
 from cicpe.plots.regions import BoundCurve, RegionSamples, plot_bounds, plot_regions
 from cicpe.plots.scaling import BoundLine, ScalingCurve, plot_separation
-from cicpe.problems import Problem
-from cicpe.problems.geochem import Geochem
 from cicpe.problems.gp_max import LENGTHSCALE
-from cicpe.reporting.robustness_panels import robustness_panels
 
 KEPT = RESULTS / "paper-figures.json"
-COSTLY_TASKS = {"ackley": 200, "geochem": 200}
-"""Tasks per curve where an episode is costly."""
 FAMILIES = ("binary-search", "best-arm", "ackley", "gp-max")
-PRIORS = {
-    "binary-search-6d": (None, 500),
-    "binary-search-20d": (None, 500),
-    "best-arm-15d": (None, 500),
-    "gp-max-1d": (None, 500),
-    "gp-max-1d-lengthscale": ("lengthscale", 500),
-    "ackley-5d": (None, 30),
-    "geochem-2d": (None, 60),
-}
-"""Figure -> the number of a task that is shifted (None: its target), and tasks per cell of the grid."""
 COPPER = "copper"
 """The name of the fitted fields."""
 
@@ -61,6 +47,8 @@ class Study(NamedTuple):
     draw: Callable[[dict[str, Any]], Drawn]
     is_kept: bool = True
     """False for what is read from elsewhere: of a survey no copy is kept."""
+    is_by_actor: bool = False
+    """Whether rows of actors are measured: those whose models are not here stay as they were measured before."""
 
 
 def draw_study(name: str, study: Study, redraw: bool) -> Drawn | None:
@@ -72,7 +60,9 @@ def draw_study(name: str, study: Study, redraw: bool) -> Drawn | None:
         except DataError as error:
             print(f"{name}: not measured, {error}")
     kept = json.loads(KEPT.read_text()) if KEPT.exists() else {}
-    if measured is not None and study.is_kept:
+    if measured and study.is_by_actor:
+        measured = with_other_actors(measured, kept.get(name, {}))
+    if measured and study.is_kept:
         kept[name] = measured
         KEPT.write_text(json.dumps(dict(sorted(kept.items()))) + "\n")
     measured = measured or kept.get(name)
@@ -82,98 +72,9 @@ def draw_study(name: str, study: Study, redraw: bool) -> Drawn | None:
     return study.draw(measured)
 
 
-# --- when episodes stop, and how far the posterior has narrowed --------------------------------------------------
-
-
-def stopping(agent: Agent, problem: Problem, epsilon: float, tasks: int) -> dict[str, Any]:
-    """The survival curve, and the posterior's spread had every episode gone on for half as long again."""
-    result = evaluate_agent(agent, problem, epsilon, tasks, SEED)
-    longest = float(torch.quantile(result.outcomes.queries.double(), 0.95))
-    steps = min(agent.horizon, math.ceil(1.5 * longest))
-    beliefs = tabulate_agent(agent, problem, tasks // 2, steps, SEED + 1)
-    return {
-        "survival": rounded(survival(result.outcomes.queries)),
-        "spread": rounded(spread(beliefs)),
-        "median": result.median_queries,
-        "tasks": tasks,
-    }
-
-
-def rounded(curve: Curve) -> list[list[float]]:
-    return [np.round(part, 5).tolist() for part in curve]
-
-
-def measure_family(family: str) -> dict[str, Any]:
-    models = [name for name in HARDEST if name.startswith(family)]
-    tasks = COSTLY_TASKS.get(family, EPISODES)
-    return {f"d = {name.split('-')[-1][:-1]}": stopping(*played(name), tasks) for name in models}
-
-
-def measure_copper() -> dict[str, Any]:
-    """On tasks as in training, and on the regions of the survey that were held out."""
-    agent, problem, epsilon = played("geochem-2d")
-    assert isinstance(problem, Geochem)
-    tasks = COSTLY_TASKS["geochem"]
-    curves = {"as in training": stopping(agent, problem, epsilon, tasks)}
-    held_out = problem.as_surveyed("held-out")
-    return curves | {f"{len(held_out.entries)} held-out regions": stopping(agent, held_out, epsilon, tasks)}
-
-
-def draw_stopping(family: str, curves: dict[str, Any]) -> Drawn:
-    epsilon, noise = next(cell for name, cell in HARDEST.items() if name.startswith(family))
-    survivals, spreads = (
-        {label: tuple(np.array(part) for part in curve[key]) for label, curve in curves.items()}
-        for key in ("survival", "spread")
-    )
-    stops = {label: curve["median"] for label, curve in curves.items()}
-    title = f"{family}: epsilon {epsilon:g}, noise {noise:g}, delta {DELTA:g}"
-    tasks = next(iter(curves.values()))["tasks"]
-    caption = (
-        f"How long episodes last (n = {tasks:,} tasks per curve, seed {SEED}), and the posterior's standard deviation, averaged "
-        f"over the coordinates of the answer, had every episode gone on (n = {tasks // 2:,}, seed {SEED + 1})."
-    )
-    return Drawn(plot_stopping(survivals, spreads, stops, title=title), caption)  # type: ignore[arg-type]
-
-
-# --- other priors, with the theory's bounds -----------------------------------------------------------------------
-
-
-def measure_priors(figure: str) -> dict[str, Any]:
-    field, tasks = PRIORS[figure]
-    agent, problem, epsilon = played(figure.removesuffix("-lengthscale"))
-    study = robustness(agent, problem, epsilon, DELTA, tasks, SEED, field)
-    alphas, betas, panels = robustness_panels(study, bounds=True)
-    listed = [
-        [name, *(None if part is None else np.round(part, 4).tolist() for part in parts)] for name, *parts in panels
-    ]
-    return {"alphas": alphas, "betas": betas, "panels": listed, "shifted": study.shifted, "tasks": tasks}
-
-
-def draw_priors(figure: str, study: dict[str, Any]) -> Drawn:
-    name = figure.removesuffix("-lengthscale")
-    epsilon, noise = HARDEST[name]
-    panels = [
-        (heading, *(None if part is None else np.array(part) for part in parts)) for heading, *parts in study["panels"]
-    ]
-    title = f"{name}: epsilon {epsilon:g}, noise {noise:g}, delta {DELTA:g}; shifted: {study['shifted']}"
-    drawn = plot_robustness(study["alphas"], study["betas"], panels, title=title)
-    caption = (
-        f"The frozen agent under Beta priors, n = {study['tasks']:,} tasks per cell, seed {SEED}, with 95 % intervals; the training "
-        "prior is boxed. Below, what the theory promises from measurements under the training prior alone "
-        f"(n = {4 * study['tasks']:,} tasks, each played twice): the best of its bounds in each cell. "
-    ) + words_on_bounds(panels)
-    return Drawn(drawn, caption)
-
-
-def words_on_bounds(panels: Sequence[tuple[Any, ...]]) -> str:
-    """In how many cells the lower bound of the accuracy says something, and whether any cell is below it."""
-    (_, accuracy, low, high), (_, promised, _, _) = panels[0], panels[2]
-    informative, below = int((promised >= 0.5).sum()), int((high < promised).sum())
-    worst = np.unravel_index(int(accuracy.argmin()), accuracy.shape)
-    return (
-        f"The lower bound of the accuracy is 0.5 or more in {informative} of {promised.size} cells; in {below} the measured accuracy is "
-        f"below it by more than its interval. The lowest accuracy is {accuracy[worst]:.2f} ({low[worst]:.2f}-{high[worst]:.2f})."
-    )
+def with_other_actors(measured: dict[str, Any], before: dict[str, Any]) -> dict[str, Any]:
+    """What is measured now, and of every row the actors that were measured before alone."""
+    return {row: before.get(row, {}) | measured.get(row, {}) for row in {**before, **measured}}
 
 
 # --- copper: the survey and its fits --------------------------------------------------------------------------------
@@ -281,14 +182,29 @@ def draw_separation(study: dict[str, Any]) -> Drawn:
     return Drawn(plot_separation(methods, bounds, limits, title=title), caption)
 
 
-def studies(survey: Path | None) -> dict[str, Study]:
-    """Every figure of this file, by name."""
+def studies(survey: Path | None, tasks: int | None = None) -> dict[str, Study]:
+    """Every figure of this file, of stopping_figures.py and of prior_figures.py, by name.
+
+    Args:
+        survey: A folder with the samples of the copper survey.
+        tasks: Tasks per curve and per cell of a grid; as many as are usual where not given.
+
+    Returns:
+        In the order of the page.
+    """
     named = {
-        f"stopping-{family}": Study(partial(measure_family, family), partial(draw_stopping, family))
+        f"stopping-{family}": Study(partial(measure_family, family, tasks), partial(draw_stopping, family))
         for family in FAMILIES
     }
-    named["stopping-copper"] = Study(measure_copper, partial(draw_stopping, "geochem"))
-    named |= {f"robustness-{name}": Study(partial(measure_priors, name), partial(draw_priors, name)) for name in PRIORS}
+    named["stopping-copper"] = Study(partial(measure_copper, tasks), partial(draw_stopping, "geochem"))
+    for family in (*FAMILIES, "geochem"):
+        measure, draw = partial(measure_actors, family, tasks), partial(draw_actors, family)
+        named[f"actors-{family}"] = Study(measure, draw, is_by_actor=True)
+    for name in PRIORS:
+        named[f"robustness-{name}"] = Study(partial(measure_priors, name, tasks), partial(draw_priors, name))
+        if name in ACTOR_PRIORS:
+            measure, draw = partial(measure_actor_priors, name, tasks), partial(draw_actor_priors, name)
+            named[f"robustness-{name}-actors"] = Study(measure, draw, is_by_actor=True)
     named["copper-regions"] = Study(partial(measure_regions, survey), draw_regions, is_kept=False)
     named["copper-bounds"] = Study(measure_fits, draw_fits)
     named["separation"] = Study(measure_separation, draw_separation, is_kept=False)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from cicpe._version import __version__
 
 if TYPE_CHECKING:
-    from cicpe.api import adapt, evaluate, fit_alarm, recalibrate, train
+    from cicpe.api import adapt, evaluate, fit_alarm, recalibrate, train, with_actor
     from cicpe.certification.certificate import Certificate
     from cicpe.certification.certify import certify
     from cicpe.errors import CicpeError, InvalidInput, UnservedWarning
@@ -52,6 +52,7 @@ _PLACES = {
     "make_problem": "cicpe.problems",
     "recalibrate": "cicpe.api",
     "train": "cicpe.api",
+    "with_actor": "cicpe.api",
 }
 
 __all__ = [
@@ -81,6 +82,7 @@ __all__ = [
     "make_problem",
     "recalibrate",
     "train",
+    "with_actor",
 ]
 
 

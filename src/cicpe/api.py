@@ -1,4 +1,4 @@
-"""The library in a few functions: train, evaluate, recalibrate, fit an alarm."""
+"""The library in a few functions: train, evaluate, recalibrate, change the rule for queries, fit an alarm."""
 
 import math
 import time
@@ -12,11 +12,11 @@ from typing import Any, final
 import torch
 from pydantic import BaseModel, ValidationError
 
-from cicpe.beliefs.base import BeliefConfig, FitRequest, FittedBelief
+from cicpe.beliefs.base import Belief, BeliefConfig, FitRequest, FittedBelief
 from cicpe.beliefs.budget import CALIBRATION_SHARE, Budget
 from cicpe.calibration.alarm_fit import AlarmSizes, affordable_sizes
 from cicpe.calibration.alarm_fit import fit_alarm as fit_alarm_to
-from cicpe.calibration.pace import shortened
+from cicpe.calibration.pace import pilot, shortened
 from cicpe.calibration.thresholds import CalibrationRequest, calibrate
 from cicpe.certification.certificate import LEDGER, append_certificate
 from cicpe.certification.checkpoints import CertificationTarget, CheckpointCertifier
@@ -35,6 +35,8 @@ from cicpe.training.recipes import candidates, choose
 
 USUAL_DELTA = 0.1
 """The delta at which a finished training says what the model can and cannot."""
+HORIZON_EPISODES = 256
+"""Episodes that say how many queries another rule is worth, at most."""
 ALARM_SHARE = 0.3
 """Share of the time for calibration that the alarm is given."""
 
@@ -421,6 +423,58 @@ def recalibrate(
     # An alarm knows the prior's histories as the old spread of queries makes them.
     alarm = model.alarm if calibration.query_spread == model.calibration.query_spread else None
     return replace(model, calibration=calibration, alarm=alarm)
+
+
+def with_actor(
+    model: Model,
+    actor: str,
+    *,
+    episodes: int = 32768,
+    seed: int = 1,
+    minutes: float | None = None,
+    executor: Executor = HERE,
+) -> Model:
+    """The same weights with another rule for queries that reads a posterior, calibrated anew: nothing is trained.
+
+    The posterior is as good as training has made it for the histories that the new rule brings about. Where those are
+    of another kind (uniform queries, say, for a network that learned from its own), the thresholds are still safe, but
+    the number of queries says more about the weights than about the rule.
+
+    Args:
+        model: Networks of the recipe ``fast``, or a model of the recipe ``answers``.
+        actor: ``ts``, ``ttps`` or ``uniform``.
+        episodes: Held-out episodes for the thresholds, at most.
+        seed: Seeds them.
+        minutes: A limit.
+        executor: Where they are played; without a limit the thresholds do not depend on it.
+
+    Returns:
+        A model without an alarm. It may make more queries than the given one, as many as its accuracy gains by.
+    """
+    began, about = time.perf_counter(), model.description
+    config = about.training.with_actor(actor)
+    problem = model.problem
+    belief, module = config.build(about.shape(lambda: problem), about.horizon)
+    module.load_state_dict(dict(model.belief.tensors()), assign=True)
+    module.eval().requires_grad_(False)
+    seconds = None if minutes is None else 60 * minutes
+    belief = _with_enough_queries(belief, problem, config, seconds, seed_for(seed, "recalibration", "horizon"))
+    description = about.model_copy(update={"training": config, "horizon": belief.horizon})
+    other = Model(belief, description, model.calibration, family=model.family)
+    left = None if minutes is None else max(0.0, minutes - (time.perf_counter() - began) / 60)
+    return recalibrate(other, episodes=episodes, seed=seed, minutes=left, executor=executor)
+
+
+def _with_enough_queries(
+    belief: Belief, problem: Problem, config: BeliefConfig, seconds: float | None, seed: int
+) -> Belief:
+    """The belief with a horizon after which no more is gained; not a shorter one, unless the time asks for it."""
+    longest, plan = belief.with_horizon(max(belief.horizon, problem.horizon)), config.calibration
+    if plan.shortens and seconds is not None:
+        return shortened(longest, problem, config.epsilon[0], seconds, seed)
+    episodes, widest = min(HORIZON_EPISODES, plan.chunk), max(plan.query_spreads)
+    enough = pilot(longest, problem, config.epsilon[0], episodes, seed, query_spread=widest).queries
+    return belief.with_horizon(max(belief.horizon, enough))
 
 
 def fit_alarm(

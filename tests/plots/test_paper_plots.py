@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
-from cicpe.plots.bands import plot_stopping
+from cicpe.plots.bands import StoppingCurves, plot_stopping
 from cicpe.plots.growth import GrowthCurve, GrowthPanel, plot_growth
 from cicpe.plots.heat import plot_robustness
 from cicpe.plots.methods import MethodRow, plot_benchmarks
@@ -28,7 +28,8 @@ def saved(figure: Figure) -> bytes:
 
 
 def test_stopping_has_both_halves_and_one_legend() -> None:
-    figure = plot_stopping({"d = 5": CURVE, "d = 9": CURVE}, {"d = 5": CURVE, "d = 9": CURVE}, {"d = 5": 2.0})
+    both = {"d = 5": CURVE, "d = 9": CURVE}
+    figure = plot_stopping({"": StoppingCurves(both, both, {"d = 5": 2.0})})
     left, right = figure.axes
     assert (left.get_xlabel(), right.get_xlabel()) == ("queries, t", "queries, t")
     np.testing.assert_allclose(left.get_lines()[0].get_ydata(), CURVE[0])
@@ -36,6 +37,39 @@ def test_stopping_has_both_halves_and_one_legend() -> None:
     assert any(list(line.get_xdata()) == [2.0, 2.0] for line in right.get_lines())
     assert left.get_shared_x_axes().joined(left, right)
     assert words_of(figure) == ["d = 5", "d = 9"]
+
+
+def test_a_label_looks_the_same_in_every_row_of_stopping() -> None:
+    """Though the second row lacks the first label."""
+    rows = [{"ts": CURVE, "uniform": CURVE}, {"uniform": CURVE}]
+    curves = {f"d = {i}": StoppingCurves(row, row, dict.fromkeys(row, 1.0)) for i, row in enumerate(rows)}
+    figure = plot_stopping(curves, log_queries=True)
+    above, _, below, _ = figure.axes
+    looks = [(line.get_color(), line.get_linestyle()) for line in (*above.get_lines(), *below.get_lines())]
+    assert looks[1] == looks[2] != looks[0]
+    assert words_of(figure) == ["ts", "uniform"]
+    assert [panel.get_title(loc="left") for panel in (above, below)] == ["d = 0; band: exact 95 %", "d = 1"]
+    assert (above.get_xscale(), above.get_xlim()[0]) == ("log", 1)
+    assert saved(figure)
+    alone = plot_stopping({"": curves["d = 1"]}, order=["ts", "uniform"])
+    assert alone.axes[0].get_lines()[0].get_color() == looks[1][0]
+    assert words_of(alone) == ["uniform"]
+
+
+def test_stops_at_the_same_time_are_all_seen() -> None:
+    three = {"a": CURVE, "b": CURVE, "c": CURVE}
+    figure = plot_stopping({"": StoppingCurves(three, three, {"a": 2.0, "b": 2.0, "c": 1.0})})
+    patterns = [line._unscaled_dash_pattern for line in figure.axes[1].get_lines()[1::2]]  # type: ignore[attr-defined]
+    assert patterns == [(0.0, (2.0, 2.0)), (2.0, (2.0, 2.0)), (0.0, (2.0, 2.0))]
+
+
+def test_heat_maps_can_share_their_colours() -> None:
+    low, high = np.full((2, 2), 0.2), np.array([[0.6, 0.7], [0.8, 0.9]])
+    panels = [("a", low, None, None), ("b", high, None, None)]
+    shared = plot_robustness((0.5, 1.0), (0.5, 1.0), panels, scales=[(0.2, 0.9)] * 2)
+    assert [panel.collections[0].get_clim() for panel in shared.axes[:2]] == [(0.2, 0.9)] * 2
+    apart = plot_robustness((0.5, 1.0), (0.5, 1.0), panels)
+    assert apart.axes[1].collections[0].get_clim() == (0.6, 0.9)
 
 
 def test_benchmarks_stand_below_each_other_and_published_rows_have_diamonds_alone() -> None:

@@ -49,6 +49,7 @@ def pilot(
     seed: int,
     limit: float = math.inf,
     certain: float = CERTAIN,
+    query_spread: float = 0.0,
 ) -> PilotEstimate:
     """Plays a few episodes: how many queries are enough for one epsilon, and how long do they take?
 
@@ -60,12 +61,13 @@ def pilot(
         seed: Seeds them.
         limit: Seconds after which they all end, wherever they are.
         certain: Confidence at which an episode is not played on.
+        query_spread: Spread of the queries, where the kind of belief has one.
 
     Returns:
         The queries that are enough, of those that the limit allowed, and how long episodes and queries take.
     """
     began, rng = time.perf_counter(), torch.Generator().manual_seed(seed)
-    settings = RecordSettings((epsilon,), certain=certain, deadline=began + limit)
+    settings = RecordSettings((epsilon,), query_spread, certain=certain, deadline=began + limit)
     table = tabulate(belief, TaskBatch.draw(problem, episodes, rng), settings, rng)
     seconds = time.perf_counter() - began
     per_query = seconds / max(1, int(table.length.sum()))

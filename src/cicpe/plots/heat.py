@@ -31,6 +31,7 @@ def plot_robustness(
     panels: Sequence[Panel],
     *,
     matched: tuple[float, float] = (1.0, 1.0),
+    scales: Sequence[tuple[float, float]] = (),
     title: str | None = None,
 ) -> Figure:
     """Draws one heat map per quantity over the grid of Beta(alpha, beta) priors, two in a row.
@@ -40,6 +41,7 @@ def plot_robustness(
         beta: Values of beta, the columns.
         panels: What to draw; every cell shows its value, and its interval where there is one.
         matched: The training prior: it is boxed.
+        scales: For every panel, the values at the two ends of its colours; its own extremes where none are given.
         title: A line above.
 
     Returns:
@@ -49,8 +51,9 @@ def plot_robustness(
     rows = -(-len(panels) // columns)
     figure = new_figure(3.9 * rows, title=title)
     grid = figure.subplots(rows, columns, squeeze=False)
-    for panel, (name, value, low, high) in zip(grid.flat, panels, strict=False):
-        mesh = panel.pcolormesh(value, cmap=MAP, edgecolors="face", linewidth=0.2)
+    ends: Sequence[tuple[float | None, float | None]] = scales or [(None, None)] * len(panels)
+    for panel, (name, value, low, high), (least, most) in zip(grid.flat, panels, ends, strict=False):
+        mesh = panel.pcolormesh(value, cmap=MAP, vmin=least, vmax=most, edgecolors="face", linewidth=0.2)
         _write_cells(panel, mesh, value, None if low is None or high is None else (low, high))
         if matched[0] in alpha and matched[1] in beta:
             corner = (list(beta).index(matched[1]), list(alpha).index(matched[0]))

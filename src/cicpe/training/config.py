@@ -2,7 +2,8 @@
 
 import math
 from abc import abstractmethod
-from typing import Annotated, Any, ClassVar, Literal, final
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, Literal, cast, final
 
 import torch
 from pydantic import Field, model_validator
@@ -19,6 +20,11 @@ from cicpe.beliefs.network.posteriors.gaussian import GaussianConfig
 from cicpe.beliefs.network.query_rules import ActorName, Aim, make_actor
 from cicpe.beliefs.network.scaling import Scaling
 from cicpe.config import Config, GrownConfig, check_range
+from cicpe.errors import InvalidInput
+
+READERS: Mapping[ActorName, tuple[float, ...]] = {"ts": (0.0, 0.5, 1.0), "ttps": (0.5, 1.0), "uniform": (1.0,)}
+"""Rules that need a posterior and nothing that was trained for them, and the spreads that calibration chooses among.
+With a spread of 0 all draws are the mean: top-two sampling would have no challenger, and be Thompson sampling."""
 
 
 @final
@@ -116,6 +122,16 @@ class NetworkTraining(BeliefConfig, GrownConfig):
     @property
     def query_rule(self) -> str:
         return self.actor
+
+    def with_actor(self, actor: str) -> "NetworkTraining":
+        if actor not in READERS:
+            why = "other rules follow what training has fitted to them"
+            raise InvalidInput("actor", actor, f"one of {', '.join(READERS)}, which read the posterior: {why}")
+        if self.kind != "networks" or self.network.actor is not None:
+            why = "a learned actor or a learned stop rule is one with its weights"
+            raise InvalidInput("actor", actor, f"left out: {why}")
+        rule = cast(ActorName, actor)
+        return self.model_copy(update={"actor": rule, "query_spreads": READERS[rule]})
 
     @property
     def calibration(self) -> CalibrationPlan:

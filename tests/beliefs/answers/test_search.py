@@ -194,6 +194,14 @@ def test_uniform_queries_know_nothing_of_the_posterior() -> None:
     assert float(drawn.std()) == pytest.approx(12**-0.5, rel=0.1)
 
 
+def test_uniform_queries_of_two_episodes_are_independent() -> None:
+    """Shared ones would let the episodes of a batch succeed and fail together, and intervals would be too narrow."""
+    belief = _coin_belief("uniform")
+    query = belief.assess(belief.begin(torch.zeros(400, 0)), (0.1,), torch.Generator().manual_seed(1)).query[:, 0, 0]
+    assert float(query.std()) == pytest.approx(12**-0.5, rel=0.1)
+    assert abs(float(torch.corrcoef(torch.stack([query[:200], query[200:]]))[0, 1])) < 0.25
+
+
 def test_plausible_answers_are_no_queries_of_another_space() -> None:
     config = AnswerBeliefConfig().with_actor("ts")
     problem = make_problem("gp-max")

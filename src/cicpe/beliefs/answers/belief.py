@@ -190,9 +190,10 @@ class AnswerBelief(Belief):
         costs: Sequence[Float[Tensor, " batch"]] = (),
     ) -> Assessment:
         self.refuse_costs(costs)
-        numbers = _Numbers.draw(self.config, self.query_space, len(self.model.heads.heads), rng)
-        rows = torch.arange(len(state.time_B)).split(self._at_once)  # type: ignore[no-untyped-call]
-        parts = [self._assess(trees.select(state, some), epsilons, numbers) for some in rows]
+        episodes = len(state.time_B)
+        numbers = _Numbers.draw(self.config, self.query_space, len(self.model.heads.heads), episodes, rng)
+        rows = torch.arange(episodes).split(self._at_once)  # type: ignore[no-untyped-call]
+        parts = [self._assess(trees.select(state, some), epsilons, numbers.of(some)) for some in rows]
         query, recommendation, confidence, std = (torch.cat(column) for column in zip(*parts, strict=True))
         none = torch.zeros(len(epsilons), 0, len(query))
         answers = recommendation.transpose(0, 1)
@@ -277,7 +278,7 @@ class AnswerBelief(Belief):
     def _query(self, state: Any, numbers: "_Numbers", std_BX: Tensor, mean_BX: Tensor) -> Float[Tensor, "B Q"]:
         goal = self.config.goal
         if goal == "uniform":
-            return numbers.anywhere_1Q.expand(len(mean_BX), -1)
+            return numbers.anywhere_BQ
         chosen = self.search.draws(state, self.config.draws, numbers.offset)
         places = self.search.places_GV[chosen] if isinstance(self.search, GridSearch) else chosen
         if goal in ("ts", "ttps"):
@@ -382,17 +383,22 @@ class AnswerBelief(Belief):
 
 
 class _Numbers(NamedTuple):
-    """Random numbers of one step, shared by all episodes."""
+    """Random numbers of one step, shared by all episodes but for uniform queries."""
 
     offset: float
     uniform_JY2: Tensor
     even_AQ: Tensor
     length_A1: Tensor
     normal_AQ: Tensor
-    anywhere_1Q: Tensor
+    anywhere_BQ: Tensor
+    """Uniform queries. Were they shared, the episodes of a batch would succeed and fail together."""
+
+    def of(self, rows: Tensor) -> "_Numbers":
+        """Those of some episodes."""
+        return self._replace(anywhere_BQ=self.anywhere_BQ[rows])
 
     @classmethod
-    def draw(cls, config: QueryConfig, space: Space, entries: int, rng: Generator) -> "_Numbers":
+    def draw(cls, config: QueryConfig, space: Space, entries: int, episodes: int, rng: Generator) -> "_Numbers":
         j, a = config.outcomes, config.candidates
         strata = (torch.arange(j)[:, None, None] + torch.rand((j, entries, 2), generator=rng)) / j
         shuffled = torch.rand((j, entries, 2), generator=rng).argsort(dim=0)
@@ -403,5 +409,5 @@ class _Numbers(NamedTuple):
             even_AQ=even_points(space, a, seed),
             length_A1=torch.rand((a, 1), generator=rng),
             normal_AQ=torch.randn((a, space.dim), generator=rng),
-            anywhere_1Q=space.sample(1, torch.Generator().manual_seed(seed)),
+            anywhere_BQ=space.sample(episodes, torch.Generator().manual_seed(seed)),
         )

@@ -21,6 +21,7 @@ from cicpe.beliefs.budget import Budget
 from cicpe.config import GrownConfig
 from cicpe.errors import InvalidInput
 from cicpe.problems.base import Problem, TaskBatch
+from cicpe.spaces import Space
 
 LONGER_SHARE = 0.3
 """Share for learning on, of what a race has left."""
@@ -122,10 +123,13 @@ class AnswerBeliefConfig(ComputedBeliefConfig, GrownConfig):
             )
         return self.model_copy(update={"queries": self.queries.model_copy(update={"goal": actor})})
 
-    def fit(self, request: FitRequest) -> FittedBelief:
-        if self.queries.goal in ("ts", "ttps") and request.problem.query_space != request.problem.answer_space:
+    def _check_spaces(self, query_space: Space, answer_space: Space) -> None:
+        if self.queries.goal in ("ts", "ttps") and query_space != answer_space:
             why = "ts and ttps query plausible answers, so both spaces must be one"
             raise InvalidInput("queries.goal", self.queries.goal, f"information, agreement, success or uniform: {why}")
+
+    def fit(self, request: FitRequest) -> FittedBelief:
+        self._check_spaces(request.problem.query_space, request.problem.answer_space)
         began, problem, budget = time.perf_counter(), request.problem, request.budget
         seconds = None if budget.minutes is None else self.fit_share * 60 * budget.minutes
         sizes = LearningSizes(self.hidden, self.steps, self.batch, self.learning_rate, self.prior_draws)
@@ -224,6 +228,7 @@ class AnswerBeliefConfig(ComputedBeliefConfig, GrownConfig):
         return AnswerBelief(model, search, horizon, self.aim, self.queries, context, self.even_queries)
 
     def build(self, shape: TaskShape, horizon: int) -> tuple[AnswerBelief, AnswerModel]:
+        self._check_spaces(shape.query_space, shape.answer_space)
         sizes = PriorSizes(
             self.draws, shape.answer_space.dim, self.nuisance or 0, self.gives_answer, self.answer_values
         )

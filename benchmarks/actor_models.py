@@ -1,0 +1,189 @@
+"""The models of the paper's actors: each trained on its own, or several on weights that they share.
+
+TS, TTPS and a uniform control all read a posterior and have nothing trained for them, so one model per family and
+dimension serves the three: a network of the zoo with the recipe ``fast``, the likelihood that was learned for TS with the
+recipe ``answers``. TD3 is trained apart. Used by actors.py and, for the figures, by scripts/actor_figures.py.
+"""
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+
+import cicpe
+from cicpe import zoo
+from cicpe.agents.base import Agent
+from cicpe.problems import Problem
+from cicpe.training.config import READERS
+
+ROOT = Path(__file__).resolve().parent.parent
+RUNS = ROOT / "runs" / "actors"
+CELLS = json.loads((ROOT / "src" / "cicpe" / "baselines" / "published.json").read_text())["cells"]
+PAPER = {"ts": "C-ICPE-TS", "ttps": "C-ICPE-TTPS", "td3": "C-ICPE-TD3", "uniform": "C-ICPE-uniform"}
+"""The paper's actors, and what its tables call them."""
+APART = {"gp-max": ("td3", "uniform"), "geochem": ("ts", "ttps", "td3", "uniform")}
+"""Families that not all of the paper's actors apply to."""
+FOREIGN = {("binary-search", "uniform"), ("gp-max", "uniform")}
+"""Families and actors whose histories are of another kind than those that the shared weights learned from: the queries
+that they need say more about the network than about the actor."""
+LEARNS = "ts"
+"""The actor with which the recipe answers learns a likelihood; others take it over."""
+OWN = "own"
+SETTINGS: dict[str, dict[str, Any]] = {
+    # Every prefix looks at all others: a horizon that grows would leave less training to those that need it most.
+    "ackley": {"horizon": 30, "adapt_horizon": False}
+}
+DELTA = 0.1
+
+
+class ActorBudget(NamedTuple):
+    """What a model may take."""
+
+    minutes: float = 30.0
+    """Of training and calibration; of calibration alone, where a learned likelihood is shared."""
+    updates: int | None = None
+    """In place of minutes."""
+    calibration_episodes: int = 8192
+
+
+@dataclass(frozen=True)
+class Run:
+    """One model."""
+
+    family: str
+    dim: int
+    actor: str
+    recipe: str
+    is_shared: bool = False
+    """Whether its weights are those of another model."""
+
+    @property
+    def folder(self) -> Path:
+        shared = "-shared" if self.is_shared else ""
+        return RUNS / f"{self.family}-{self.dim}d-{self.actor}-{self.recipe}{shared}"
+
+    @property
+    def is_there(self) -> bool:
+        return (self.folder / "config.json").exists()
+
+    @property
+    def cells(self) -> list[dict[str, Any]]:
+        return [cell for cell in CELLS if (cell["problem"], cell["dim"]) == (self.family, self.dim)]
+
+    @property
+    def weights(self) -> str:
+        """Whose weights they are: its own, or those of a model of the zoo or of another run."""
+        if not self.is_shared:
+            return OWN
+        return f"{self.family}-{self.dim}d" if self.recipe == "fast" else self.learned.folder.name
+
+    @property
+    def is_foreign(self) -> bool:
+        """Whether its weights have hardly seen histories such as it brings about."""
+        return self.is_shared and (self.family, self.actor) in FOREIGN
+
+    @property
+    def learned(self) -> "Run":
+        """The run that learns the likelihood which this one shares."""
+        return Run(self.family, self.dim, LEARNS, self.recipe)
+
+    def problem(self) -> Problem:
+        """The family that it is trained on, over all noise levels of its cells."""
+        if self.family == "geochem":
+            return cicpe.make_problem("geochem", regions="train")
+        noise = [cell["noise"] for cell in self.cells]
+        return cicpe.make_problem(self.family, dim=self.dim, noise=(min(noise), max(noise)))
+
+    def measured_on(self, model: cicpe.Model, noise: float) -> Problem:
+        """The family that it is measured on: as it is trained; of copper, the resolvable regions that it has not seen."""
+        if self.family == "geochem":
+            unseen = {"regions": "held-out", "group": "resolvable", "draws": 0, "twins": 0, "augment": []}
+            return model.tasks({"noise": noise}, cicpe.make_problem("geochem", **unseen))
+        return model.tasks({"noise": noise})
+
+
+def recipe_of(actor: str, asked: str | None) -> str:
+    """The recipe that trains an actor: TD3 is the published one; the others read a posterior, whoever trained it."""
+    return asked or ("paper" if actor == "td3" else "fast")
+
+
+def run_for(family: str, dim: int, actor: str, recipe: str, shares: bool = True) -> Run:
+    """The run of an actor: on shared weights where it may share, and there are any."""
+    return Run(family, dim, actor, recipe, shares and _can_share(family, dim, actor, recipe))
+
+
+def _can_share(family: str, dim: int, actor: str, recipe: str) -> bool:
+    name = f"{family}-{dim}d"
+    if recipe == "answers":
+        return actor in READERS and actor != LEARNS and LEARNS in APART.get(family, tuple(PAPER))
+    if recipe != "fast" or name not in zoo.names():
+        return False
+    training = json.loads((zoo.folder(name) / "config.json").read_text())["training"]
+    return bool(training.get("kind") == "networks" and (actor in READERS or actor == training["actor"]))
+
+
+def run_in_figures(family: str, dim: int, actor: str) -> Run | None:
+    """The run that stands for an actor in a figure: one that is there, or that takes no training.
+
+    Shared weights come first, as on the page of results, but for those that know histories of another kind alone.
+    """
+    recipes = ["paper"] if actor == "td3" else ["answers", "fast"]
+    runs = [run_for(family, dim, actor, recipe) for recipe in recipes]
+    shared = [run for run in runs if run.is_shared and (run.is_there or run.recipe == "fast")]
+    own = [run for recipe in recipes if (run := Run(family, dim, actor, recipe)).is_there]
+    at_hand = own + shared if any(run.is_foreign for run in shared) else shared + own
+    return at_hand[0] if at_hand else None
+
+
+def model_of(run: Run, budget: ActorBudget) -> cicpe.Model:
+    """The model of a run, made now if it is not there yet."""
+    if run.is_shared and run.recipe == "fast" and run.actor == _rule_of(cicpe.load(run.weights)):
+        return cicpe.load(run.weights)
+    if not run.is_there:
+        make = _share if run.is_shared else _train
+        make(run, budget)
+        print(f"made {run.folder.name}", flush=True)
+    return cicpe.load(run.folder)
+
+
+def _rule_of(model: cicpe.Model) -> str:
+    return model.description.training.query_rule
+
+
+def _train(run: Run, budget: ActorBudget) -> None:
+    epsilon = [cell["epsilon"] for cell in run.cells]
+    cicpe.train(
+        run.problem(),
+        epsilon=(min(epsilon), max(epsilon)),
+        minutes=None if budget.updates else budget.minutes,
+        updates=budget.updates,
+        settings=SETTINGS.get(run.family) if run.recipe == "fast" else None,
+        recipe=run.recipe,
+        actor=run.actor,
+        out=run.folder,
+        resume=True,
+        calibration_episodes=budget.calibration_episodes,
+    )
+
+
+def _share(run: Run, budget: ActorBudget) -> None:
+    """Other queries on the weights of the source. A network plays its episodes in seconds, and is given no limit."""
+    is_network = run.recipe == "fast"
+    source = cicpe.load(run.weights) if is_network else model_of(run.learned, budget)
+    minutes = None if is_network or budget.updates else budget.minutes
+    cicpe.with_actor(source, run.actor, episodes=budget.calibration_episodes, minutes=minutes).save(run.folder)
+
+
+def agents(model: cicpe.Model, epsilon: float, noise: float) -> Iterator[tuple[str, Agent]]:
+    """How a model stops: calibrated (or not at all, where no threshold was safe enough) and, where it has one, its own."""
+    try:
+        agent = model.agent(epsilon, DELTA)
+        agent.begin(torch.full((1, len(model.description.context_names)), noise))
+        yield "calibrated", agent
+    except cicpe.InvalidInput:
+        yield "never", model.unstopped(epsilon)
+    if model.description.training.own_stop is not None:
+        yield "own", model.agent(epsilon, DELTA, "own")

@@ -1,0 +1,92 @@
+"""The paper's actors as agents, for the figures: those that there are models of, or that take no training."""
+
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from figure_parts import HARDEST, ROOT
+
+from cicpe.agents.base import Agent
+from cicpe.problems import Problem
+
+sys.path.insert(0, str(ROOT / "benchmarks"))
+
+from actor_models import APART, OWN, PAPER, ActorBudget, agents, model_of, run_in_figures
+from actors_page import is_foreign
+
+STOPS = ("calibrated", "own", "never")
+"""How an actor may stop, the first that it can."""
+
+
+class ActorAgent(NamedTuple):
+    """An actor at the hardest cell of a family and dimension."""
+
+    agent: Agent
+    problem: Problem
+    epsilon: float
+    facts: dict[str, Any]
+    """Whose weights it has, and how it stops."""
+
+
+def actors_at(name: str, ours: Sequence[str] = ()) -> Iterator[tuple[str, ActorAgent]]:
+    """The paper's actors, and some of ours, on a family and dimension, by the name that its model has in the zoo."""
+    family, dim = name.rsplit("-", 1)
+    epsilon, noise = HARDEST[name]
+    for actor in (*APART.get(family, tuple(PAPER)), *ours):
+        run = run_in_figures(family, int(dim[:-1]), actor)
+        if run is not None:
+            model = model_of(run, ActorBudget())
+            ways = dict(agents(model, epsilon, noise))
+            stop = next(way for way in STOPS if way in ways)
+            facts = {"weights": run.weights, "is_foreign": run.is_foreign, "stop": stop}
+            yield actor, ActorAgent(ways[stop], run.measured_on(model, noise), epsilon, facts)
+
+
+def actor_label(row: Mapping[str, Any]) -> str:
+    """What a row of docs/results/actors.json is called in a figure: what tells it from others of the same actor."""
+    notes = [row["recipe"]] * (row["recipe"] != "fast") + ["own stop"] * (row["stop"] == "own")
+    notes += ["on foreign weights"] * is_foreign(dict(row))
+    return f"our {row['actor']}" + (f" ({', '.join(notes)})" if notes else "")
+
+
+def in_paper_order(names: Iterable[str]) -> list[str]:
+    """The paper's actors as it lists them, and then all other names as they come."""
+    order = list(PAPER)
+    return sorted(names, key=lambda name: order.index(name) if name in order else len(order))
+
+
+def listed(names: Iterable[str]) -> str:
+    """Names in a sentence: "ts, ttps and uniform"."""
+    *most, last = in_paper_order(names) or [""]
+    return f"{', '.join(most)} and {last}" if most else last
+
+
+Results = Mapping[str, Mapping[str, Mapping[str, Any]]]
+"""Row -> actor -> what was measured of it, with whose weights it has and how it stops."""
+
+
+def actors_with(results: Results, holds: Callable[[Mapping[str, Any]], bool]) -> list[str]:
+    """The actors for which something holds; with the rows for which it does, where those are not all."""
+    names = []
+    for actor in in_paper_order({actor for actors in results.values() for actor in actors}):
+        rows = [row for row, actors in results.items() if actor in actors]
+        such = [row for row in rows if holds(results[row][actor])]
+        if such:
+            names.append(actor if such == rows else f"{actor} ({', '.join(such)})")
+    return names
+
+
+def words_on_actors(results: Results) -> str:
+    """Whose weights the actors have, and which of them do not stop, in whole sentences."""
+    weights = dict.fromkeys(fact["weights"] for actors in results.values() for fact in actors.values())
+    sources = listed(f"`{name}`" for name in weights if name != OWN)
+    sentences: dict[str, Callable[[Mapping[str, Any]], bool]] = {
+        "On the weights of " + sources + ", each with thresholds of its own: {}.": lambda fact: fact["weights"] != OWN,
+        "On weights that were trained with the actor itself: {}.": lambda fact: fact["weights"] == OWN,
+        "Weights that have hardly learned from such histories, so that the figures say more about them than about the actor: {}.": lambda fact: (
+            fact["is_foreign"]
+        ),
+        "No threshold was safe enough, and every query was made that may be: {}.": lambda fact: fact["stop"] == "never",
+    }
+    named = {text: actors_with(results, holds) for text, holds in sentences.items()}
+    return " ".join(text.format(listed(names)) for text, names in named.items() if names)
