@@ -3,42 +3,36 @@
 import math
 import time
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, final
+from typing import Any
 
-import torch
-from pydantic import BaseModel, ValidationError
-
-from cicpe.beliefs.base import Belief, BeliefConfig, FitRequest, FittedBelief
-from cicpe.beliefs.budget import CALIBRATION_SHARE, Budget
-from cicpe.calibration.alarm_fit import AlarmSizes, affordable_sizes
-from cicpe.calibration.alarm_fit import fit_alarm as fit_alarm_to
+from cicpe.assembly import Assembly, with_alarm
+from cicpe.beliefs.base import Belief, BeliefConfig, FitRequest
+from cicpe.beliefs.budget import Budget
+from cicpe.calibration.alarm_fit import AlarmSizes
 from cicpe.calibration.pace import pilot, shortened
 from cicpe.calibration.thresholds import CalibrationRequest, calibrate
 from cicpe.certification.certificate import LEDGER, append_certificate
-from cicpe.certification.checkpoints import CertificationTarget, CheckpointCertifier
-from cicpe.errors import InvalidInput, UnservedWarning, allowed_by, meant
+from cicpe.errors import InvalidInput, UnservedWarning
 from cicpe.evaluation.evaluate import Evaluation, evaluate_agent
 from cicpe.experiments import Experiment, shape_difference
-from cicpe.model import Description, Model
+from cicpe.model import Model
 from cicpe.parallel import HERE, Executor
-from cicpe.problems import Problem, TaskBatch, make_problem, spec_of
-from cicpe.problems.structure import observation_kinds
+from cicpe.problems import Problem, make_problem, spec_of
 from cicpe.progress import followed
 from cicpe.race import Race, chosen_before
-from cicpe.streams import seed_for, stream
+from cicpe.streams import seed_for
 from cicpe.training.callbacks import TrainingCallback
 from cicpe.training.recipes import candidates, choose
+from cicpe.training.settings import configured
 
 USUAL_DELTA = 0.1
 """The delta at which a finished training says what the model can and cannot."""
 HORIZON_EPISODES = 256
 """Episodes that say how many queries another rule is worth, at most."""
-ALARM_SHARE = 0.3
-"""Share of the time for calibration that the alarm is given."""
 
 
 def train(
@@ -123,26 +117,26 @@ def train(
             race = Race(
                 problem,
                 request,
-                lambda config: _configured(config, wanted, None),
+                lambda config: configured(config, wanted, None),
                 callback,
                 began,
                 seed_for(seed, "race"),
             )
             winner, fitted = race.run(candidates(problem))
-            run = _Run(problem, fitted.config, winner.recipe, seed, calibration_episodes, executor)
+            run = Assembly(problem, fitted.config, winner.recipe, seed, calibration_episodes, executor)
             if race.interrupted:
                 began = -math.inf  # only the share that calibration always has
-            model = _calibrated(run, fitted, minutes, began, callback, folder)
+            model = run.calibrated(fitted, minutes, began, callback, folder)
             return _with_warning(replace(model, tried=tuple(score.row for score in race.scores)))
         choice = choose(recipe, problem, actor)
-        config = _configured(choice.config, wanted, settings)
+        config = configured(choice.config, wanted, settings)
         callback.on_choice(choice.reasons)
-        run = _Run(problem, config, choice.recipe, seed, calibration_episodes, executor)
-        certifier = _certifier(run, budget, certify_every, certify_at, folder, callback)
+        run = Assembly(problem, config, choice.recipe, seed, calibration_episodes, executor)
+        certifier = run.certifier(budget, certify_every, certify_at, folder, callback)
         request = replace(request, identity=identity | {"config": config.model_dump(mode="json")})
         if certifier is not None:
             begin = certifier.resume if resume else lambda progress: certifier.start()
-            request = replace(request, on_start=begin, on_checkpoint=_tests(certifier, run))
+            request = replace(request, on_start=begin, on_checkpoint=run.tests(certifier))
         fitted = config.fit(request)
         if certifier is not None and certifier.best is not None:
             model, certificate = replace(certifier.best[0], family=problem), certifier.best[1]
@@ -151,7 +145,7 @@ def train(
                 append_certificate(folder / LEDGER, certificate)
             return _with_warning(model)
         began = time.perf_counter() - fitted.seconds  # a resumed run has spent some of its budget before
-        return _with_warning(_calibrated(run, fitted, minutes, began, callback, folder))
+        return _with_warning(run.calibrated(fitted, minutes, began, callback, folder))
 
 
 def _with_warning(model: Model) -> Model:
@@ -160,205 +154,6 @@ def _with_warning(model: Model) -> Model:
     if limits is not None:
         warnings.warn(limits, UnservedWarning, stacklevel=3)
     return model
-
-
-def _calibrated(
-    run: "_Run",
-    fitted: FittedBelief,
-    minutes: float | None,
-    began: float,
-    callback: TrainingCallback,
-    folder: Path | None,
-) -> Model:
-    """The model of a finished fit, calibrated and given an alarm in what is left of the budget, and saved."""
-    callback.on_calibration(0.0)
-    seconds: float | None = None
-    sizes: AlarmSizes | None = run.alarm_sizes(fitted)
-    if minutes is not None:
-        now = time.perf_counter()
-        end = max(began + 60 * minutes, now + 60 * minutes * CALIBRATION_SHARE)
-        sizes = run.affordable_alarm(fitted, ALARM_SHARE * (end - time.perf_counter()))
-        seconds = (1 - ALARM_SHARE * (sizes is not None)) * (end - time.perf_counter())
-    model = run.model(fitted, run.calibration_episodes, seconds, callback.on_calibration)
-    if folder is not None:
-        model.save(folder)  # whatever becomes of the alarm
-    callback.on_stage("fitting the alarm, which says whether a campaign looks like the prior", 0.0)
-    model, words = _alarmed(model, sizes, run)
-    callback.on_stage(words, 0.0)
-    if folder is not None:
-        model.save(folder)
-    return model
-
-
-def _alarmed(model: Model, sizes: AlarmSizes | None, run: "_Run") -> tuple[Model, str]:
-    """The model with an alarm of some size, if any, and in words what came of it."""
-    if sizes is None:
-        return model, "no alarm: the time left was too short for the smallest one (cicpe alarm MODEL --save fits it)"
-    began, full = time.perf_counter(), _full_alarm(model.description.training)
-    model = fit_alarm(model, seed=model.description.seed, sizes=sizes, executor=run.executor)
-    spent = (time.perf_counter() - began) / 60
-    model = replace(
-        model, description=model.description.model_copy(update={"minutes": model.description.minutes + spent})
-    )
-    small = "" if sizes == full else f", fewer than the usual {full.episodes} and {full.ranked}: the time was short"
-    return model, f"alarm fitted on {sizes.episodes} episodes of the prior, ranked among {sizes.ranked}{small}"
-
-
-def _full_alarm(config: BeliefConfig) -> AlarmSizes:
-    """The sizes of an alarm for which there is all the time."""
-    plan = config.calibration
-    return AlarmSizes(episodes=plan.alarm_episodes, ranked=plan.alarm_ranked, knots=plan.alarm_knots)
-
-
-@final
-@dataclass(frozen=True)
-class _Run:
-    """What is trained, and how a model is made of it."""
-
-    problem: Problem
-    config: BeliefConfig
-    recipe: str
-    seed: int
-    calibration_episodes: int
-    executor: Executor
-
-    def alarm_sizes(self, fitted: FittedBelief) -> AlarmSizes:
-        """As large a share of an alarm's usual size as the calibration has: a budget in updates has no time."""
-        most = fitted.config.calibration.max_episodes
-        return _full_alarm(fitted.config).scaled(min(1.0, self.calibration_episodes / most))
-
-    def affordable_alarm(self, fitted: FittedBelief, seconds: float) -> AlarmSizes | None:
-        """The sizes of an alarm that can be fitted in a time; None where there are none."""
-        return affordable_sizes(
-            fitted.belief,
-            self.problem,
-            query_spread=fitted.config.calibration.query_spreads[0],
-            epsilon=fitted.config.epsilon[0],
-            sizes=_full_alarm(fitted.config),
-            seconds=seconds,
-            seed=self.seed,
-        )
-
-    def model(
-        self,
-        fitted: FittedBelief,
-        episodes: int,
-        seconds: float | None,
-        on_progress: Callable[[float], None] = lambda share: None,
-    ) -> Model:
-        """Calibrates what training gave, and describes it."""
-        problem, spec, began = self.problem, spec_of(self.problem), time.perf_counter()
-        config, seed = fitted.config, self.seed
-        belief = fitted.belief
-        if config.calibration.shortens and seconds is not None:
-            belief = shortened(belief, problem, config.epsilon[0], seconds, seed_for(seed, "calibration", "horizon"))
-            seconds -= time.perf_counter() - began
-        request = CalibrationRequest(
-            config.epsilon,
-            config.calibration,
-            episodes,
-            seed,
-            seconds=seconds,
-            on_progress=on_progress,
-            executor=self.executor,
-        )
-        calibration = calibrate(belief, problem, request)
-        context = TaskBatch.draw(problem, 4096, stream(self.seed, "context")).context
-        description = Description(
-            problem=spec.name,
-            problem_options=spec.plain_options,
-            problem_source=spec.source,
-            units=problem.units,
-            query_space=problem.query_space.to_json(),
-            answer_space=problem.answer_space.to_json(),
-            observation_dim=problem.observation_dim,
-            observations=tuple(observation_kinds(problem, seed_for(self.seed, "context", "observations")).to_json()),
-            context_names=tuple(problem.context_names),
-            default_context=problem.default_context(),
-            context_low=tuple(context.amin(dim=0).tolist()),
-            context_high=tuple(context.amax(dim=0).tolist()),
-            recipe=self.recipe,
-            training=config,
-            horizon=belief.horizon,
-            seed=self.seed,
-            minutes=(fitted.seconds + time.perf_counter() - began) / 60,
-            updates=fitted.updates,
-            threads=torch.get_num_threads(),
-        )
-        return Model(belief, description, calibration, family=problem)
-
-
-def _certifier(
-    run: _Run,
-    budget: Budget,
-    every: float | None,
-    at: tuple[float, float] | None,
-    folder: Path | None,
-    callback: TrainingCallback,
-) -> CheckpointCertifier | None:
-    if every is None:
-        return None
-    if not run.config.has_checkpoints:
-        raise InvalidInput("certify_every", every, f"left out: the recipe {run.recipe} trains nothing; use certify")
-    total = budget.minutes if budget.minutes is not None else float(budget.updates or 0)
-    if not 0 < every <= total:
-        raise InvalidInput("certify_every", every, f"above 0 and at most the budget of {total:g}, in its unit")
-    epsilon, delta = at or (run.config.epsilon[1], 0.1)
-    if not run.config.epsilon[0] <= epsilon <= run.config.epsilon[1]:
-        low, high = run.config.epsilon
-        raise InvalidInput("certify_at", at, f"an epsilon from {low:g} to {high:g}, the range that is trained for")
-    target = CertificationTarget(epsilon, delta, max(1, int(total / every + 1e-9)))
-    return CheckpointCertifier(target, run.seed, folder, callback.on_certificate, executor=run.executor)
-
-
-def _tests(certifier: CheckpointCertifier, run: _Run) -> Callable[[float, Callable[[], FittedBelief]], None]:
-    """What tests the state of a run whenever a checkpoint is due."""
-
-    def test(progress: float, freeze: Callable[[], FittedBelief]) -> None:
-        certifier.inspect(progress, lambda: run.model(freeze(), run.calibration_episodes // 4, None))
-
-    return test
-
-
-def _configured(
-    config: BeliefConfig, epsilon: tuple[float, float] | float, settings: dict[str, Any] | None
-) -> BeliefConfig:
-    low, high = epsilon if isinstance(epsilon, tuple | list) else (epsilon, epsilon)
-    if not 0 < low <= high:
-        raise InvalidInput("epsilon", epsilon, "a positive number, or a low and a high one with low <= high")
-    changes: dict[str, Any] = {"epsilon": (float(low), float(high)), **(settings or {})}
-    try:
-        return type(config).model_validate(_merged(config.model_dump(), changes))
-    except ValidationError as error:
-        fault = error.errors()[0]
-        field, value = ("settings", changes) if not fault["loc"] else (".".join(map(str, fault["loc"])), fault["input"])
-        allowed = allowed_by(fault["msg"])
-        if fault["type"] == "extra_forbidden":
-            allowed = _settings_there(config, [str(part) for part in fault["loc"]]) or allowed
-        raise InvalidInput(field, value, allowed) from None
-
-
-def _settings_there(config: BeliefConfig, path: Sequence[str]) -> str | None:
-    """What there is in the place of a setting that there is not, in words; None where that is not known."""
-    part: Any = config
-    for name in path[:-1]:
-        # A part that comes in kinds is named with its kind: memory.gru.hidden.
-        if name != getattr(part, "kind", None):
-            part = getattr(part, name, None)
-    if not isinstance(part, BaseModel):
-        return None
-    known = list(type(part).model_fields)
-    there = f"a setting of this recipe ({', '.join(known)}), or another recipe"
-    if len(path) > 1:
-        there = f"a setting of {'.'.join(path[:-1])}: {', '.join(known)}"
-    return there + meant(path[-1], known)
-
-
-def _merged(old: Any, new: Any) -> Any:
-    """``new`` in place of ``old``; where both describe a part of one kind, field by field."""
-    if not (isinstance(old, dict) and isinstance(new, dict)) or new.get("kind", old.get("kind")) != old.get("kind"):
-        return new
-    return old | {name: _merged(old.get(name), value) for name, value in new.items()}
 
 
 def adapt(model: Model, experiment: Experiment | str) -> Model:
@@ -504,16 +299,7 @@ def fit_alarm(
     usual = AlarmSizes(
         episodes=episodes or plan.alarm_episodes, ranked=ranked or plan.alarm_ranked, knots=plan.alarm_knots
     )
-    alarm = fit_alarm_to(
-        model.belief,
-        model.problem,
-        query_spread=model.calibration.query_spread,
-        epsilon=model.calibration.epsilons[0],
-        sizes=sizes or usual,
-        seed=seed,
-        executor=executor,
-    )
-    return replace(model, alarm=alarm)
+    return with_alarm(model, sizes or usual, seed, executor)
 
 
 def evaluate(
