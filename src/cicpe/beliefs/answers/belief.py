@@ -204,7 +204,7 @@ class AnswerBelief(Belief):
     ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Query, recommendations and confidences per epsilon, and spread of the answer, with the episode first."""
         posterior = self.search.posterior(state)
-        best = [self._recommend(state, posterior, epsilon) for epsilon in epsilons]
+        best = self._recommend(state, posterior, epsilons)
         answers = torch.stack([self.answer_space.from_unit(answer) for answer, _ in best], dim=1)
         confidence = torch.stack([share for _, share in best], dim=1).float()
         mean_BX = (posterior.weight_BN[..., None] * posterior.answer_BNX).sum(dim=1)
@@ -213,19 +213,24 @@ class AnswerBelief(Belief):
         query = self._query(state, numbers, std_BX, mean_BX.float())
         return query, answers, confidence, std_BX * self.answer_space.unit_scale
 
-    def _recommend(self, state: Any, posterior: WeightedAnswers, epsilon: float) -> tuple[Tensor, Tensor]:
-        """The answer (in unit coordinates) with the largest mass of success, and that mass."""
+    def _recommend(
+        self, state: Any, posterior: WeightedAnswers, epsilons: Sequence[float]
+    ) -> list[tuple[Tensor, Tensor]]:
+        """The answer (in unit coordinates) with the largest mass of success, and that mass, for each epsilon."""
         if not self.search.has_candidates:
-            return recommend(self.model.success, self.answer_space, posterior, epsilon, self._few_answers)
+            return recommend(self.model.success, self.answer_space, posterior, epsilons, self._few_answers)
         assert isinstance(self.search, GridSearch)
         candidates = self.search.candidates_NX
         weight = self.search.joint(state) if self.model.success.numbers else posterior.weight_BN
-        mass_BN = weight @ self._success_of_grid(epsilon).T
         mean = (posterior.weight_BN[..., None] * candidates).sum(dim=1, keepdim=True)
         # Of answers that are as good, the one nearest to the mean.
         apart = torch.linalg.vector_norm(candidates - mean, dim=-1)
-        best = (mass_BN - 1e-4 * apart).argmax(dim=1)
-        return candidates[best], mass_BN.gather(1, best[:, None])[:, 0].clamp(0, 1)
+        chosen = []
+        for epsilon in epsilons:
+            mass_BN = weight @ self._success_of_grid(epsilon).T
+            best = (mass_BN - 1e-4 * apart).argmax(dim=1)
+            chosen.append((candidates[best], mass_BN.gather(1, best[:, None])[:, 0].clamp(0, 1)))
+        return chosen
 
     @cached_property
     def _few_answers(self) -> Float[Tensor, "A X"] | None:

@@ -185,19 +185,54 @@ class Success(nn.Module):
             epsilon: How far off an answer may be.
             softness: The distance, in the loss's units, over which success goes from one to zero: the width of a cell.
         """
+        return self.within(self.compared(answer_BAX, place_BNV), epsilon, softness)
+
+    def compared(self, answer_BAX: Tensor, place_BNV: Tensor) -> "ComparedAnswers":
+        """How far off every answer is on every place, for any epsilon.
+
+        Args:
+            answer_BAX: Answers in unit coordinates.
+            place_BNV: Targets, followed by the other hidden numbers where the loss depends on them.
+
+        Returns:
+            The losses, or what is known of them.
+        """
         if self.learned:
-            mean, log_std = self._moments(answer_BAX[:, :, None], place_BNV[:, None])
-            level = self._log(torch.tensor(epsilon))
-            value: Tensor = torch.special.ndtr((level - mean) * torch.exp(-log_std))
-            return value
+            return ComparedAnswers(*self._moments(answer_BAX[:, :, None], place_BNV[:, None]))
         answer, target = self.space.from_unit(answer_BAX), self.space.from_unit(place_BNV[..., : self.space.dim])
         if isinstance(self.space, Sphere):
             loss = self.space.distance(answer[:, :, None], target[:, None])
         else:  # the same as the box's own distance, without every difference in memory
             loss = torch.cdist(answer, target, compute_mode="donot_use_mm_for_euclid_dist")
+        return ComparedAnswers(loss)
+
+    def within(self, compared: "ComparedAnswers", epsilon: float, softness: float = 0.0) -> Float[Tensor, "B A N"]:
+        """The probability that each loss is at most epsilon.
+
+        Args:
+            compared: As ``compared`` has it.
+            epsilon: How far off an answer may be.
+            softness: The distance, in the loss's units, over which success goes from one to zero.
+
+        Returns:
+            From 0 to 1, per answer and place.
+        """
+        if compared.log_std_BAN is not None:
+            level = self._log(torch.tensor(epsilon))
+            value: Tensor = torch.special.ndtr((level - compared.loss_BAN) * torch.exp(-compared.log_std_BAN))
+            return value
         if softness == 0:
-            return (loss <= epsilon).float()
-        return ((epsilon - loss) / softness + 0.5).clamp(0, 1)
+            return (compared.loss_BAN <= epsilon).float()
+        return ((epsilon - compared.loss_BAN) / softness + 0.5).clamp(0, 1)
+
+
+class ComparedAnswers(NamedTuple):
+    """How far off every answer is on every place."""
+
+    loss_BAN: Float[Tensor, "B A N"]
+    """The loss; the mean of its logarithm, where it was learned."""
+    log_std_BAN: Float[Tensor, "B A N"] | None = None
+    """Logarithm of that logarithm's standard deviation, where it was learned."""
 
 
 def _is_distance(problem: Problem, rng: Generator, n: int = 1024) -> bool:
