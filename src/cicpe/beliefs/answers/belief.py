@@ -207,10 +207,8 @@ class AnswerBelief(Belief):
         best = self._recommend(state, posterior, epsilons)
         answers = torch.stack([self.answer_space.from_unit(answer) for answer, _ in best], dim=1)
         confidence = torch.stack([share for _, share in best], dim=1).float()
-        mean_BX = (posterior.weight_BN[..., None] * posterior.answer_BNX).sum(dim=1)
-        apart = (posterior.answer_BNX - mean_BX[:, None]).square()
-        std_BX = (posterior.weight_BN[..., None] * apart).sum(dim=1).clamp_min(0).sqrt().float()
-        query = self._query(state, numbers, std_BX, mean_BX.float())
+        mean_BX, std_BX = posterior.moments()
+        query = self._query(state, numbers, std_BX, mean_BX)
         return query, answers, confidence, std_BX * self.answer_space.unit_scale
 
     def _recommend(

@@ -43,6 +43,18 @@ class WeightedAnswers(NamedTuple):
     place_BNV: Float[Tensor, "B N V"] | None = None
     """The answers with what else is hidden; None where candidates stand for many places."""
 
+    def moments(self) -> tuple[Float[Tensor, "B X"], Float[Tensor, "B X"]]:
+        """Mean and standard deviation of the answer."""
+        weight = self.weight_BN
+        if self.answer_BNX.stride(0) == 0:  # all episodes have the same answers
+            answer_NX = self.answer_BNX[0].double()
+            mean = weight @ answer_NX
+            variance = weight @ answer_NX.square() - mean.square()
+        else:
+            mean = (weight[..., None] * self.answer_BNX).sum(dim=1)
+            variance = (weight[..., None] * (self.answer_BNX - mean[:, None]).square()).sum(dim=1)
+        return mean.float(), variance.clamp_min(0).sqrt().float()
+
 
 class AnswerGridState(NamedTuple):
     """How every candidate with every point of the nuisance explains the history."""
