@@ -142,7 +142,7 @@ class Race:
         self._written(best.choice.recipe)
         if self.request.folder is not None and not best.choice.config.has_checkpoints:
             (self.request.folder / CHECKPOINT).unlink(missing_ok=True)
-        name = best.choice.recipe + (" with queries for " + best.score.query_rule if best.is_variant else "")
+        name = f"{best.choice.recipe} ({best.score.way})" if best.is_variant else best.choice.recipe
         self.callback.on_choice((f"{name}, which needed the fewest queries", *best.choice.reasons))
         return best.choice, self._longer(best.fitted)
 
@@ -227,6 +227,7 @@ class Race:
             fitted.config.query_rule,
             confidence=reached.confidence,
             stopped_accuracy=reached.stopped_accuracy,
+            search=fitted.config.search,
             expected=needed(table, middle, self.problem.horizon, wanted, by_confidence=True).queries,
         )
 

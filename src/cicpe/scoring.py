@@ -46,6 +46,8 @@ class Score(NamedTuple):
     """How often it is right there."""
     expected: float = float("inf")
     """The queries, were it right just as often as it says."""
+    search: str = ""
+    """How it finds the posterior, in a word, where its kind has several ways."""
     fault: str | None = None
     """Why it does not suit the problem."""
 
@@ -58,12 +60,18 @@ class Score(NamedTuple):
         return abs(self.confidence - self.stopped_accuracy) <= HONEST + chance
 
     @property
+    def way(self) -> str:
+        """How it chooses its queries, and how it finds the posterior where that is not the only way."""
+        return ", ".join(filter(None, (self.query_rule, self.search)))
+
+    @property
     def row(self) -> dict[str, Any]:
         """As it is kept; null queries where the accuracy was not reached."""
         reached = self.fault is None and self.queries <= self.horizon
         return {
             "belief": self.recipe,
             "query_rule": self.query_rule,
+            "search": self.search,
             "queries_at_target": self.queries if reached else None,
             "accuracy": self.accuracy,
             "seconds": self.seconds,
@@ -79,7 +87,7 @@ class Score(NamedTuple):
             return f"tried {self.recipe}: {self.fault}"
         needs = f"{self.queries:.1f} queries" if self.queries <= self.horizon else "too many queries"
         return (
-            f"tried {self.recipe} ({self.query_rule}) for {self.seconds:.0f} s: {needs} to keep delta {DELTA:g}; "
+            f"tried {self.recipe} ({self.way}) for {self.seconds:.0f} s: {needs} to keep delta {DELTA:g}; "
             f"{self.accuracy:.2f} are right after at most {self.horizon} queries ({self.episodes} tasks)"
         )
 

@@ -423,6 +423,11 @@ class BeliefConfig(Config, ABC):
         """How queries are chosen, by name."""
 
     @property
+    def search(self) -> str:
+        """How the posterior is found, in a word, where the kind has several ways; else nothing."""
+        return ""
+
+    @property
     @abstractmethod
     def calibration(self) -> CalibrationPlan:
         """How the belief is calibrated."""

@@ -101,6 +101,10 @@ class AnswerBeliefConfig(ComputedBeliefConfig, GrownConfig):
         return self.queries.goal
 
     @property
+    def search(self) -> str:
+        return "grid" if self.on_grid else "cloud"
+
+    @property
     def calibration(self) -> CalibrationPlan:
         return CalibrationPlan(
             max_episodes=8192 if self.on_grid else 4096,
