@@ -17,7 +17,7 @@ import torch
 
 from cicpe.beliefs.base import BeliefConfig, CalibrationPlan, FitRequest, FittedBelief
 from cicpe.beliefs.budget import Budget
-from cicpe.calibration.table import MARGIN
+from cicpe.calibration.table import reserve
 from cicpe.errors import CicpeError
 from cicpe.files import read_file, write_json
 from cicpe.problems import Problem, TaskBatch
@@ -236,7 +236,7 @@ class Race:
         grid = self.problem.context_grid(plan.n_context_knots)
         affordable = CALIBRATION * self.seconds / max(seconds_per_episode, 1e-9) / (1 if grid is None else len(grid))
         n = min(max(affordable, 32.0), plan.max_episodes)
-        return min(1 - (1 - MARGIN) * DELTA + LEVEL * math.sqrt(DELTA * (1 - DELTA) / n), CERTAIN)
+        return min(1 - (1 - reserve(n)) * DELTA + LEVEL * math.sqrt(DELTA * (1 - DELTA) / n), CERTAIN)
 
     def _longer(self, fitted: FittedBelief) -> FittedBelief:
         """The fit, gone on with where its kind can."""

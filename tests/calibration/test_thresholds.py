@@ -17,7 +17,7 @@ from cicpe.beliefs.network.memories.recurrent import RecurrentConfig
 from cicpe.beliefs.network.network import Network, NetworkConfig
 from cicpe.beliefs.network.query_rules import Thompson
 from cicpe.calibration import thresholds
-from cicpe.calibration.table import Calibration, ThresholdCell
+from cicpe.calibration.table import MARGIN, Calibration, ThresholdCell, reserve
 from cicpe.calibration.thresholds import DELTAS, CalibrationRequest, calibrate
 from cicpe.episodes.outcomes import run_episodes
 from cicpe.episodes.table import EpisodeTable, RecordSettings, tabulate
@@ -70,7 +70,7 @@ def accuracy_by_kappa(shift: float) -> dict[float, float]:
 
 @pytest.mark.parametrize("shift", [0.0, 1.0], ids=["calibrated", "over-confident"])
 def test_the_chosen_threshold_keeps_its_promise(shift: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(thresholds, "MARGIN", 0.0)  # the exact bound alone keeps it
+    monkeypatch.setattr(thresholds, "reserve", lambda episodes: 0.0)  # the exact bound alone keeps it
     truth = accuracy_by_kappa(shift)
     repetitions = 200
     broken = {0.05: 0, 0.5: 0}
@@ -150,7 +150,18 @@ def test_the_bound_is_exact() -> None:
                 column
             ]
             bound = 0.0 if correct == 0 else beta.ppf(0.05, correct, n - correct + 1)
-            assert (cell is not None) == (bound >= 1 - (1 - thresholds.MARGIN) * delta)
+            assert (cell is not None) == (bound >= 1 - (1 - reserve(n)) * delta)
+
+
+def test_few_episodes_are_asked_for_no_more_than_their_wide_bound() -> None:
+    assert [reserve(n) for n in (0, 500, 2000, 10**6)] == [0.0, pytest.approx(0.025), MARGIN, MARGIN]
+    # What has to be seen of the episodes falls with their number, and never below what the reserve asks for.
+    needed = [
+        min(k for k in range(n + 1) if beta.ppf(0.05, k, n - k + 1) >= 1 - (1 - reserve(n)) * 0.1) / n
+        for n in (200, 1000, 4000)
+    ]
+    assert needed == sorted(needed, reverse=True)
+    assert needed[-1] > 0.91
 
 
 # Recording, against playing.

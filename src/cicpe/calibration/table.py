@@ -21,6 +21,20 @@ from cicpe.problems.context import ContextGrid
 
 MARGIN = 0.1
 """Share of delta that is kept in reserve, so that a certificate on a few thousand fresh episodes is within reach."""
+FULL_RESERVE = 2000
+"""Episodes from which on all of it is kept: the bound of fewer is so wide that it holds a reserve of its own."""
+
+
+def reserve(episodes: float) -> float:
+    """The share of delta that is kept in reserve by thresholds that are chosen on so many episodes.
+
+    Args:
+        episodes: How many, in one context.
+
+    Returns:
+        A share from 0 to ``MARGIN``.
+    """
+    return MARGIN * min(1.0, episodes / FULL_RESERVE)
 
 
 class ThresholdCell(NamedTuple):

@@ -4,7 +4,7 @@ Episodes are played once to the horizon without stopping; what the agent would h
 how confident it was are recorded at every prefix, for a grid of epsilon. Any threshold can then be
 judged without playing again. For each (epsilon, delta) the thresholds are tested from the safest
 down, each at level ``alpha`` by an exact binomial bound on success, until the first that fails. A tenth
-of delta is kept in reserve.
+of delta is kept in reserve; less where episodes are few, whose bound is wide.
 """
 
 import time
@@ -22,7 +22,7 @@ from cicpe.agents.stop_rules import STOP_RULES, StopRule, first_true, rules_for
 from cicpe.beliefs.base import Belief, CalibrationPlan
 from cicpe.calibration.pace import find_pace
 from cicpe.calibration.platt import Platt, fit_platt
-from cicpe.calibration.table import MARGIN, Calibration, Cells, Curve, CurvePoint, ThresholdCell
+from cicpe.calibration.table import Calibration, Cells, Curve, CurvePoint, ThresholdCell, reserve
 from cicpe.episodes.blocks import EpisodeBlock, blocks
 from cicpe.episodes.table import EpisodeTable, RecordSettings, tabulate
 from cicpe.parallel import HERE, Executor
@@ -181,6 +181,7 @@ def calibrate(belief: Belief, problem: Problem, request: CalibrationRequest) -> 
         episodes=episodes,
         seed=request.seed,
         alpha=request.alpha,
+        margin=reserve(episodes / len(tables)),
         query_spread=run.settings.query_spread,
         minimum_time=plan.minimum_time,
         epsilons=epsilons,
@@ -271,7 +272,7 @@ def choose_cells(
     alpha: float,
     floors: Sequence[float] | None = None,
 ) -> Cells:
-    """For each delta, the last threshold before the first whose success bound falls below 1 - (1 - MARGIN) delta.
+    """For each delta, the last threshold before the first whose success bound falls below 1 - (1 - reserve) delta.
 
     Args:
         success: Whether the recommendation at every prefix succeeds: episode x prefix.
@@ -290,7 +291,7 @@ def choose_cells(
     bound, _ = clopper_pearson(correct, n, alpha)
     cells: list[ThresholdCell | None] = []
     for column, delta in enumerate(DELTAS):
-        failed = np.nonzero(bound < 1 - (1 - MARGIN) * delta)[0]
+        failed = np.nonzero(bound < 1 - (1 - reserve(n)) * delta)[0]
         last = (int(failed[0]) if len(failed) else len(thresholds)) - 1
         if floors is not None:
             last = min(last, int((thresholds >= floors[column]).sum()) - 1)
