@@ -78,7 +78,7 @@ def measured(method: str, served: Sequence[Budget], tasks: int, executor: Execut
     rows = []
     for budget in served:
         right = int((table.loss_BT[:, budget.queries] <= budget.epsilon).sum())
-        low, high = clopper_pearson(right, tasks, 0.05)
+        low, high = clopper_pearson(right, tasks)
         rows.append(
             budget._asdict()
             | {"method": method, "tasks": tasks, "accuracy": right / tasks, "accuracy_ci": [float(low), float(high)]}

@@ -150,7 +150,7 @@ def least(table: EpisodeTable, epsilon: float) -> dict[str, Any]:
         "accuracy": None if math.isnan(expected.stopped_accuracy) else expected.stopped_accuracy,
         "queries": expected.queries,
         "final": last / n,
-        "final_ci": [float(end) for end in clopper_pearson(last, n, 0.05)],
+        "final_ci": [float(end) for end in clopper_pearson(last, n)],
     }
 
 
