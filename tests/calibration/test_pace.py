@@ -38,6 +38,9 @@ class Slow(Belief):
     least: float = -2.0
     most_at_once: int = 256
     asked: list[int] = field(default_factory=list)
+    table: float = 0.0
+    """Seconds that the first observation takes beside."""
+    made: list[bool] = field(default_factory=list)
 
     @property
     def query_space(self) -> Space:
@@ -51,6 +54,8 @@ class Slow(Belief):
         return Seen(torch.zeros(len(context), dtype=torch.long))
 
     def update(self, state: Seen, query: Tensor, observation: Tensor) -> Seen:
+        self.watch.seconds += 0.0 if self.made else self.table
+        self.made.append(True)
         return Seen(state.time_B + 1)
 
     def assess(
@@ -122,6 +127,13 @@ def test_a_pilot_of_an_alarm_ends_once_it_is_clear_that_there_is_no_time(
     )
     assert (affordable is not None) == is_fitted
     assert watch.seconds <= 0.2 * 30.0
+
+
+def test_a_table_that_is_made_once_is_not_counted_for_every_query(watch: Watch) -> None:
+    sizes = AlarmSizes(episodes=256, ranked=199, knots=1)
+    belief = Slow(watch, 1e-4, table=6.0)
+    affordable = affordable_sizes(belief, PROBLEM, query_spread=0.0, epsilon=0.3, sizes=sizes, seconds=30.0, seed=0)
+    assert affordable == sizes
 
 
 def test_the_watch_is_what_the_limits_are_read_from(watch: Watch) -> None:

@@ -221,11 +221,14 @@ def affordable_sizes(
     """
     began, fit = time.perf_counter(), Fit(belief, problem, query_spread, epsilon, seed)
     has_head = belief.prediction_head() is not None
-    least, affordable = sizes.scaled(0.0).cost(has_head), 0.0
+    least, affordable, first = sizes.scaled(0.0).cost(has_head), 0.0, min(1, belief.horizon - 1)
     for step in fit.steps(problem, PILOT, fit.rng(0)):
         spent = time.perf_counter() - began
+        if step.time <= first:  # the first observation may have made a table, which is made once
+            before = spent if step.time == first else 0.0
+            continue
         # Episodes of a network cost less the more of them are played together.
-        each = spent * belief.horizon / (step.time + 1) / PILOT / (4.0 if has_head else 1.0)
+        each = (spent - before) * belief.horizon / (step.time - first) / PILOT / (4.0 if has_head else 1.0)
         affordable = (seconds - spent) / max(each, 1e-9)
         if spent > PILOT_SHARE * seconds and least > OVERDUE * affordable:
             return None  # the pilot itself would outlast the time
