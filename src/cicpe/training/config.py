@@ -13,7 +13,6 @@ from cicpe.beliefs.network.belief import NetworkBelief
 from cicpe.beliefs.network.critic import CriticConfig
 from cicpe.beliefs.network.memories.base import Dims
 from cicpe.beliefs.network.memories.recurrent import RecurrentConfig
-from cicpe.beliefs.network.memories.regression import RegressionConfig
 from cicpe.beliefs.network.network import Network, NetworkConfig
 from cicpe.beliefs.network.policy import ActorConfig
 from cicpe.beliefs.network.posteriors.gaussian import GaussianConfig
@@ -259,11 +258,11 @@ class TrainingConfig(NetworkTraining):
         check_range("cost", self.cost)
         if self.shaped and self.actor in ("td3", "search", "acquisition"):
             raise ValueError("shaped = True: needs an actor that reads no values (not td3, search or acquisition)")
-        holds_function = isinstance(self.network.memory, RegressionConfig)
+        holds_function = self.network.memory.holds_function
         if self.actor_probes and not (self.actor == "td3" and self.network.critic.gains and holds_function):
             raise ValueError(
-                f"actor_probes = {self.actor_probes:g}: needs actor td3, network.critic.gains = True and the "
-                "regression memory"
+                f"actor_probes = {self.actor_probes:g}: needs actor td3, network.critic.gains = True and a "
+                "memory that holds a function (regression)"
             )
         return self
 

@@ -14,7 +14,7 @@ A memory has two consistent views of the same mathematics:
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import Any, ClassVar, NamedTuple, Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Float, Int
@@ -184,6 +184,9 @@ class Memory(nn.Module, ABC):
 
 class MemoryConfig(Config, ABC):
     """Describes a memory. ``cicpe.beliefs.network.memories.registry`` finds the class by its ``kind``."""
+
+    holds_function: ClassVar[bool] = False
+    """Whether it builds a ``FunctionMemory``."""
 
     kind: str
 

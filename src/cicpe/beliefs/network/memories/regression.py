@@ -15,7 +15,7 @@ signals leaves single precision no digits.
 """
 
 import math
-from typing import Literal, NamedTuple, final
+from typing import ClassVar, Literal, NamedTuple, final
 
 import torch
 from jaxtyping import Int
@@ -35,6 +35,8 @@ FINE_PROBES = 161
 @final
 class RegressionConfig(MemoryConfig):
     """Bayesian regression heads, read at probe points."""
+
+    holds_function: ClassVar[bool] = True
 
     kind: Literal["regression"] = "regression"
     features: Literal["linear", "fourier"] = "fourier"
