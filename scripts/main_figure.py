@@ -7,6 +7,7 @@ import numpy as np
 from actor_agents import PAPER, actor_label
 from copper_page import BUDGETS, by_seed
 from figure_parts import DELTA, RESULTS, Drawn
+from reproduce_page import fixed_budget
 
 from cicpe import zoo
 from cicpe.baselines.published import published
@@ -28,6 +29,8 @@ SAME = PAPER | {
     "cma-es": "CMA-ES",
     "gp-logei": "GP-logEI",
     "gp-ucb": "GP-UCB",
+    "uniform-bins": "Uniform bin",
+    "uniform-top": "Uniform top 5%",
 }
 """A method of ours -> the paper's name of it."""
 
@@ -64,7 +67,16 @@ def synthetic(cell: tuple[str, int, float, float]) -> tuple[list[MethodRow], set
     for name, row in rows_at("references", cell)[0]["references"].items():
         methods.append(from_row(name, "reference" if name.startswith("reference") else "baseline", row, paper, name))
         tasks.add(row["tasks"])
+    for row in baselines_at(cell):
+        methods.append(from_row(row["method"], "baseline", fixed_budget(row), paper, row["method"]))
+        tasks.add(row["tasks"])
     return methods + [MethodRow.published(name, *figures) for name, figures in paper.items()], tasks
+
+
+def baselines_at(cell: tuple[str, int, float, float]) -> list[dict[str, Any]]:
+    """Methods without a stop rule at the paper's budget."""
+    there = (RESULTS / "baselines.json").exists()
+    return [row for row in rows_at("baselines", cell) if row["whose"] == "paper"] if there else []
 
 
 def copper() -> list[MethodRow]:
@@ -116,7 +128,7 @@ def draw_main(figures: dict[str, Any]) -> Drawn:
         f"(n = {counts[0]:,} to {counts[-1]:,} tasks per row, seeds on the pages of each family; copper: 35 regions, 12 trajectories each of ours). "
         "Diamonds are the paper's figures, beside ours with the same rule for queries, and in rows of their own where nobody measured the method "
         "here. Weights are foreign where they have hardly learned from such histories (the page of actors says more). The paper's baselines had "
-        "budgets and no stop rule: they have an accuracy alone. Its copper regions are others. `ackley-5d` knows the likelihood, as references do."
+        "budgets and no stop rule: they have an accuracy alone; ours of the same name have its budgets. Its copper regions are others. `ackley-5d` knows the likelihood, as references do."
     )
     return Drawn(
         plot_benchmarks(figures["benchmarks"], goal=1 - DELTA, title=f"Hardest cells, delta {DELTA:g}"), caption
