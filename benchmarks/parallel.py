@@ -35,7 +35,7 @@ class Sizes(NamedTuple):
     updates: int
 
 
-FULL, SMALL = Sizes(1536, 200_000, 150), Sizes(128, 8192, 6)
+FULL, SMALL = Sizes(1024, 150_000, 150), Sizes(128, 8192, 6)
 
 
 def calibrate(jobs: int, sizes: Sizes) -> Any:
