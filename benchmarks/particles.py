@@ -17,7 +17,8 @@ from typing import Any
 import torch
 
 from cicpe.agents.stop_rules import STOP_RULES, first_passages
-from cicpe.beliefs.particles.belief import DegenerateParticles, ParticleBelief, ParticleConfig
+from cicpe.beliefs.particle_filter import DegenerateParticles
+from cicpe.beliefs.particles.belief import ParticleBelief, ParticleConfig
 from cicpe.episodes.table import CERTAIN, RecordSettings, tabulate
 from cicpe.evaluation.evaluate import mean_interval, proportion_interval
 from cicpe.problems import TaskBatch, make_problem

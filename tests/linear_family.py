@@ -20,10 +20,10 @@ class Linear(nn.Module):
 
     def prepare(self, place: Tensor) -> PreparedPlaces:
         none = torch.zeros(0)
-        return PreparedPlaces(place, none, none, none, none, none, none)
+        return PreparedPlaces(place.movedim(-1, 0), *[none] * 7)
 
     def at(self, query: Tensor, places: PreparedPlaces, context: Tensor) -> Tensor:
-        mean = (query * SIDE * places.place).sum(dim=-1)
+        mean = (query * SIDE * places.answer.movedim(0, -1)).sum(dim=-1)
         return torch.stack([mean, torch.full_like(mean, NOISE).log()], dim=-1)
 
     def forward(self, query: Tensor, place: Tensor, context: Tensor) -> Tensor:

@@ -10,6 +10,7 @@ from cicpe import trees
 from cicpe.beliefs.lookahead import LAGS, _order, score_queries
 from cicpe.beliefs.particles.belief import ParticleBelief, ParticleConfig
 from cicpe.beliefs.particles.recommendation import View, recommend
+from cicpe.beliefs.particles.target import task_target
 from cicpe.beliefs.smc import ParticleCloud, SMCTarget, draw_move, log_likelihoods, portions
 from cicpe.problems import Problem, Task, TaskBatch
 from cicpe.problems.ackley import Ackley
@@ -53,11 +54,21 @@ def test_likelihoods_of_a_history_are_sums_over_its_steps(problem: Problem) -> N
     belief = ParticleBelief(problem, 20, SMALL)
     cloud = random_cloud(belief, batch=5, steps=4, n=30)
     wanted = slow_log_likelihoods(belief, cloud)
-    both = (belief.model, belief.model._replace(broadcasts=False))
-    for model in both:
+    assert belief.parametrisation.broadcasts == isinstance(problem, Ackley)
+    by_rows = task_target(belief.parametrisation, problem.log_likelihood, broadcasts=False)
+    for model in (belief.model, by_rows):
         found = log_likelihoods(model, cloud.unit_BNP.permute(2, 0, 1), cloud)
         torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-3)
-    assert belief.model.broadcasts == isinstance(problem, Ackley)
+
+
+def test_particles_that_all_episodes_share_are_scored_as_if_each_had_its_own() -> None:
+    belief = ParticleBelief(Ackley(dim=2, noise=(0.025, 0.1)), 20, SMALL)
+    cloud = random_cloud(belief, batch=5, steps=4, n=30)
+    shared = cloud.unit_BNP[:1].permute(2, 0, 1)
+    for broadcasts in (True, False):
+        model = task_target(belief.parametrisation, belief.problem.log_likelihood, broadcasts)
+        found, wanted = (log_likelihoods(model, unit, cloud) for unit in (shared, shared.expand(-1, 5, -1)))
+        assert torch.equal(found, wanted)
 
 
 def test_what_one_step_rules_out_is_ruled_out() -> None:
@@ -212,7 +223,7 @@ def test_the_agent_is_the_same_whether_its_problem_broadcasts_or_not() -> None:
     tasks = TaskBatch.draw(problem, 4, rng())
     cores = [ParticleBelief(problem, 20, SMALL), ParticleBelief(replace(problem), 20, SMALL)]
     object.__setattr__(cores[1].problem, "broadcasts", False)
-    assert [belief.model.broadcasts for belief in cores] == [True, False]
+    assert [belief.parametrisation.broadcasts for belief in cores] == [True, False]
     states = [belief.begin(tasks.context) for belief in cores]
     for t in range(2):
         looks = [belief.assess(state, (0.2,), rng(t)) for belief, state in zip(cores, states, strict=True)]

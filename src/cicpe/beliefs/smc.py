@@ -32,7 +32,7 @@ Arithmetic on rows of a few parameters is slow; where much of it is done, partic
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -43,30 +43,23 @@ from cicpe.statistics import systematic, tempering_step
 
 ROWS = 1 << 17
 """How many log-likelihoods are worked on at once, or those of one episode: what fits a cache."""
-VECTOR = 64
-"""Entries that any processor works on at once divide this; functions of the rest of a row may be rounded otherwise."""
 IMPOSSIBLE = -1e30
 """The log-likelihood of what cannot be: finite, so that differences and powers of it are numbers."""
 
-LogLikelihood = Callable[[Any, Tensor, Tensor], Tensor]
-"""(n tasks, query n x Q, observation n x Y) -> log-likelihood, n."""
-
 
 class SMCTarget(NamedTuple):
-    """What the sampler needs to know of a problem."""
+    """Prior and likelihood, as the sampler takes them: in unit coordinates."""
 
-    centre_P: Float[Tensor, " parameter"]
-    half_P: Float[Tensor, " parameter"]
-    """Parameters are ``centre + half * unit``; all below but ``prior`` is about parameters, not unit coordinates."""
+    size: int
+    """Number of parameters."""
     prior: Callable[[int, Generator], Tensor]
-    """n draws of the parameters, in unit coordinates."""
+    """n draws of the parameters."""
     log_prior: Callable[[Tensor], Tensor] | None
     """Log density of the prior, up to a constant: n x P -> n. None where it is uniform."""
-    task: Callable[[Tensor, Tensor], Any]
-    """Tasks from parameters, n x P, and context, n x C."""
-    log_likelihood: LogLikelihood
-    broadcasts: bool
-    """Whether ``task`` and ``log_likelihood`` take any leading dimensions that broadcast in the place of n."""
+    log_likelihood: Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
+    """(parameters P x B x N, context B x C, queries B x T x Q, observations B x T x Y) -> the log-likelihood of each
+    observation, B x T x N, by calls whose shape does not depend on B. The parameters have B = 1 where they are the same
+    for all episodes."""
 
 
 class ParticleCloud(NamedTuple):
@@ -135,7 +128,8 @@ def log_likelihoods(
     model: SMCTarget, unit_PBN: Float[Tensor, "parameter batch particle"], cloud: ParticleCloud, first: int = 0
 ) -> Float[Tensor, "2 batch particle"]:
     """Log-likelihoods of the settled and of the pending observations, from observation ``first`` on."""
-    value_BTN = _values(model, unit_PBN, cloud, first)
+    seen = cloud.query_BTQ[:, first:], cloud.observation_BTY[:, first:]
+    value_BTN = model.log_likelihood(unit_PBN, cloud.context_BC, *seen)
     sum_2BN = _sums(cloud.settled_B - first, value_BTN)
     if not bool(sum_2BN.isfinite().all()):
         # Zero times infinity is NaN, and what is impossible at a settled step may be likely at the others.
@@ -158,52 +152,26 @@ def _sums(settled_B: Tensor, value_BTN: Tensor) -> Float[Tensor, "2 batch partic
     return sum_2BN
 
 
-def _values(
-    model: SMCTarget, unit_PBN: Tensor, cloud: ParticleCloud, first: int
-) -> Float[Tensor, "batch step particle"]:
-    """The log-likelihood of each observation from ``first`` on, by calls whose shape does not depend on the batch."""
-    n, steps = unit_PBN.shape[-1], cloud.query_BTQ.shape[1] - first
-    if model.broadcasts and n % VECTOR:
-        unit_PBN = torch.cat([unit_PBN, unit_PBN[..., -1:].expand(-1, -1, -n % VECTOR)], dim=-1)
-    parameter = (unit_PBN * model.half_P[:, None, None] + model.centre_P[:, None, None]).permute(1, 2, 0)
-    parts = (
-        parameter[:, None],
-        cloud.context_BC[:, None, None],
-        cloud.query_BTQ[:, first:, None],
-        cloud.observation_BTY[:, first:, None],
-    )
-
-    def ask(shape: tuple[int, ...], *parts: Tensor) -> Tensor:
-        parameter, context, query, observation = combinations(shape, not model.broadcasts, *parts)
-        return model.log_likelihood(model.task(parameter, context), query, observation)
-
-    if model.broadcasts:
-        return ask((), *parts)[..., :n]
-    return torch.stack([ask((steps, n), *(part[b] for part in parts)).view(steps, n) for b in range(len(parameter))])
-
-
 def log_priors(
     model: SMCTarget, unit_PBN: Float[Tensor, "parameter batch particle"]
 ) -> Float[Tensor, "batch particle"]:
     """Log density of the prior, up to a constant, one episode per call."""
     if model.log_prior is None:
         return torch.zeros(unit_PBN.shape[1:], dtype=torch.float64)
-    each = (model.log_prior(unit_PN.T * model.half_P + model.centre_P) for unit_PN in unit_PBN.unbind(dim=1))
+    each = (model.log_prior(unit_PN.T) for unit_PN in unit_PBN.unbind(dim=1))
     return torch.stack([log_prior_N.double() for log_prior_N in each])
 
 
-def combinations(shape: tuple[int, ...], as_rows: bool, *parts: Tensor) -> Sequence[Tensor]:
-    """Tensors that broadcast to ``shape`` and a last dimension of their own, as they are or as rows."""
-    return [part.expand(*shape, -1).flatten(0, -2) for part in parts] if as_rows else parts
-
-
 def latest_log_likelihood(
-    model: SMCTarget, unit_PBN: Float[Tensor, "parameter batch particle"], cloud: ParticleCloud
+    model: SMCTarget, unit_PBN: Float[Tensor, "parameter batch_or_one particle"], cloud: ParticleCloud
 ) -> Float[Tensor, "batch particle"]:
     """Log-likelihood of the latest observation, which is not settled yet."""
     latest = cloud.query_BTQ.shape[1] - 1
     parts = portions(cloud, ROWS // unit_PBN.shape[-1])
-    return torch.cat([log_likelihoods(model, unit_PBN[:, some], part, latest)[1] for some, part in parts])
+    shared = unit_PBN.shape[1] == 1
+    return torch.cat(
+        [log_likelihoods(model, unit_PBN if shared else unit_PBN[:, some], part, latest)[1] for some, part in parts]
+    )
 
 
 def portions(cloud: ParticleCloud, most: int) -> Iterator[tuple[slice, ParticleCloud]]:
@@ -249,7 +217,7 @@ class MoveDraws(NamedTuple):
 
 def draw_move(model: SMCTarget, n: int, global_share: float, rng: Generator) -> MoveDraws:
     """Random numbers for a move. Thresholds were chosen for this sequence of them, which a change would replace."""
-    p = len(model.half_P)
+    p = model.size
     kind = torch.rand(n, generator=rng)
     length = torch.exp(math.log(0.1) * torch.rand(n, generator=rng)) * 1.5
     start, end = (torch.randperm(n, generator=rng) for _ in range(2))

@@ -5,10 +5,10 @@ import torch
 from torch import Tensor
 
 from cicpe.beliefs.answers.answer_map import AnswerMap
-from cicpe.beliefs.answers.cloud import CloudSearch
 from cicpe.beliefs.answers.grid import GridSearch
 from cicpe.beliefs.answers.heads import BinaryHead, Heads
 from cicpe.beliefs.answers.model import AnswerModel
+from cicpe.beliefs.answers.particles import ParticleSearch
 from cicpe.beliefs.answers.prior import Prior
 from cicpe.beliefs.answers.success import Success
 from cicpe.spaces import Box
@@ -82,18 +82,18 @@ def test_scattered_points_are_in_the_order_of_their_candidates(scattered: GridSe
     assert float(apart[inside].abs().max()) <= 0.51 * scattered.step
 
 
-def test_a_cloud_of_numbers_weighs_them_by_the_likelihood(scattered: GridSearch) -> None:
-    """The cloud and the scattered points are two ways to one posterior."""
-    cloud = CloudSearch(scattered.model)
-    grid_state, cloud_state = scattered.begin(torch.zeros(1, 0)), cloud.begin(torch.zeros(1, 0))
+def test_particles_of_numbers_weigh_them_by_the_likelihood(scattered: GridSearch) -> None:
+    """Particles and the scattered points are two ways to one posterior."""
+    particles = ParticleSearch(scattered.model, 0.1)
+    grid_state, state = scattered.begin(torch.zeros(1, 0)), particles.begin(torch.zeros(1, 0))
     rng = torch.Generator().manual_seed(2)
     for _ in range(6):
         query, seen = 2 * torch.rand((1, 1), generator=rng) - 1, torch.randint(2, (1, 1), generator=rng).float()
         parameters = scattered.parameters(query, torch.zeros(1, 0))
         grid_state = scattered.observe(grid_state, parameters, seen)
-        cloud_state = cloud.observe(cloud_state, query, seen)
-    assert cloud_state.latent_BNV.shape[-1] == 2
+        state = particles.observe(state, query, seen)
+    assert state.followed.cloud.unit_BNP.shape[-1] == 2
     means = []
-    for posterior in (scattered.posterior(grid_state), cloud.posterior(cloud_state)):
+    for posterior in (scattered.posterior(grid_state), particles.posterior(state)):
         means.append(float((posterior.weight_BN[0] * posterior.answer_BNX[0, :, 0]).sum()))
     assert means[1] == pytest.approx(means[0], abs=0.03)

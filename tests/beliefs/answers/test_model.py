@@ -12,11 +12,11 @@ from torch import Generator, Tensor
 
 import cicpe
 from cicpe.beliefs.answers.belief import AnswerBelief
-from cicpe.beliefs.answers.cloud import CloudSearch
 from cicpe.beliefs.answers.config import AnswerBeliefConfig
 from cicpe.beliefs.answers.grid import GridSearch
 from cicpe.beliefs.answers.histories import HistoryPool
 from cicpe.beliefs.answers.learn import Family, LearningSizes, Limit
+from cicpe.beliefs.answers.particles import ParticleSearch
 from cicpe.beliefs.base import FitRequest, FittedBelief
 from cicpe.beliefs.budget import Budget
 from cicpe.errors import InvalidInput
@@ -81,7 +81,7 @@ def fitted(problem: Problem, updates: int, **fields: Any) -> FittedBelief:
 
 @pytest.fixture(scope="module")
 def dose() -> cicpe.Model:
-    return cicpe.train(Dose(), recipe="answers", updates=300, calibration_episodes=200)
+    return cicpe.train(Dose(), recipe="answers", updates=300, calibration_episodes=500)
 
 
 @pytest.fixture(scope="module")
@@ -140,7 +140,7 @@ def test_what_was_found_is_in_the_configuration(dose: cicpe.Model, source: Fitte
     assert (line.on_grid, line.nuisance, [head.kind for head in line.heads]) == (True, 1, ["binary"])
     assert (plane.on_grid, plane.nuisance, plane.fixed_context) == (False, 1, None)
     assert isinstance(dose.belief.search, GridSearch)  # type: ignore[attr-defined]
-    assert isinstance(source.belief.search, CloudSearch)  # type: ignore[attr-defined]
+    assert isinstance(source.belief.search, ParticleSearch)  # type: ignore[attr-defined]
 
 
 def test_it_keeps_its_word(dose: cicpe.Model) -> None:
@@ -162,7 +162,7 @@ def test_a_saved_model_decides_alike(dose: cicpe.Model, tmp_path: Path) -> None:
     assert proposals[:4] == proposals[4:]
 
 
-@pytest.mark.parametrize("kind", ["grid", "cloud"])
+@pytest.mark.parametrize("kind", ["grid", "particles"])
 def test_the_promises_of_an_agent(kind: str, dose: cicpe.Model, source: FittedBelief) -> None:
     if kind == "grid":
         return check_agent(dose.agent(0.8, 0.1), Dose(), n=6)

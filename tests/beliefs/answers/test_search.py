@@ -1,17 +1,15 @@
 """Inference against posteriors in closed form, with the exact likelihood in the network's place."""
 
-from dataclasses import replace
-
 import pytest
 import torch
 from torch import Tensor, nn
 
 from cicpe.beliefs.answers.belief import AnswerBelief, QueryConfig
-from cicpe.beliefs.answers.cloud import CloudSearch, log_weights
 from cicpe.beliefs.answers.config import AnswerBeliefConfig
 from cicpe.beliefs.answers.grid import GridSearch, spread_out
 from cicpe.beliefs.answers.heads import BinaryHead, Heads
 from cicpe.beliefs.answers.model import AnswerModel
+from cicpe.beliefs.answers.particles import ParticleSearch
 from cicpe.beliefs.answers.prior import Prior
 from cicpe.beliefs.answers.success import Success
 from cicpe.beliefs.base import FitRequest
@@ -19,52 +17,21 @@ from cicpe.beliefs.budget import Budget
 from cicpe.errors import InvalidInput
 from cicpe.problems import make_problem
 from cicpe.spaces import Box, Sphere
-from cicpe.statistics import effective_size, systematic
+from cicpe.statistics import systematic
 from cicpe.training.callbacks import TrainingCallback
 from linear_family import NOISE, SIDE, linear_model, posterior
 
 
-@pytest.mark.parametrize("dim", [1, 2, 5])
-def test_a_cloud_follows_the_exact_posterior(dim: int) -> None:
-    model = linear_model(dim)
-    rng = torch.Generator().manual_seed(3)
-    search, answer = CloudSearch(model), torch.randn(dim, generator=rng)
-    query = torch.rand((8, dim), generator=rng) * 2 - 1
-    observation = query @ answer + NOISE * torch.randn(8, generator=rng)
-    state = search.begin(torch.zeros(1, 0))
-    for q, y in zip(query, observation, strict=True):
-        state = search.observe(state, q[None], y.view(1, 1))
-    mean, covariance = posterior(query, observation)
-    cloud = search.posterior(state)
-    at = cloud.answer_BNX[0].double() * SIDE
-    weight = cloud.weight_BN[0]
-    spread = covariance.diagonal().sqrt()
-    assert bool(((weight @ at - mean).abs() < 0.25 * spread).all())
-    std = (weight @ (at - weight @ at).square()).sqrt()
-    assert bool(((std / spread - 1).abs() < 0.2).all())
-
-
-def test_without_new_points_a_cloud_loses_the_posterior() -> None:
-    """The negative control: weights on the prior's draws alone are worth next to nothing after eight observations."""
-    model = linear_model(5)
-    search = replace(CloudSearch(model), enough=0.0)
-    rng = torch.Generator().manual_seed(3)
-    state = search.begin(torch.zeros(1, 0))
-    for _ in range(8):
-        query = torch.rand((1, 5), generator=rng) * 2 - 1
-        state = search.observe(state, query, query.sum(dim=1, keepdim=True))
-    assert effective_size(log_weights(state)[0]) < 20
-
-
 def test_an_episode_is_the_same_alone_and_among_others() -> None:
     model = linear_model(2)
-    belief = AnswerBelief(model, CloudSearch(model), horizon=6, aim=0.5)
+    belief = AnswerBelief(model, ParticleSearch(model, 0.5), horizon=6, aim=0.5)
     rng = torch.Generator().manual_seed(0)
     query, observation = torch.rand((5, 4, 2), generator=rng), torch.randn((5, 4, 1), generator=rng)
     together, alone = belief.begin(torch.zeros(4, 0)), belief.begin(torch.zeros(1, 0))
     for q, y in zip(query, observation, strict=True):
         together, alone = belief.update(together, q, y), belief.update(alone, q[2:3], y[2:3])
-    torch.testing.assert_close(together.latent_BNV[2:3], alone.latent_BNV, rtol=0, atol=1e-6)
+    clouds = (state.followed.cloud.unit_BNP for state in (together, alone))
+    torch.testing.assert_close(next(clouds)[2:3], next(clouds), rtol=0, atol=1e-6)
     both, one = (belief.assess(state, (0.3,), torch.Generator().manual_seed(9)) for state in (together, alone))
     torch.testing.assert_close(both.query[2:3], one.query, rtol=0, atol=1e-6)
     torch.testing.assert_close(both.confidence[:, 2:3], one.confidence, rtol=0, atol=1e-6)
@@ -72,7 +39,7 @@ def test_an_episode_is_the_same_alone_and_among_others() -> None:
 
 def test_the_next_query_is_along_what_is_least_known() -> None:
     model = linear_model(2)
-    belief = AnswerBelief(model, CloudSearch(model), horizon=20, aim=0.1)
+    belief = AnswerBelief(model, ParticleSearch(model, 0.1), horizon=20, aim=0.1)
     state = belief.begin(torch.zeros(1, 0))
     for _ in range(8):
         state = belief.update(state, torch.tensor([[1.0, 0.0]]), torch.tensor([[0.5]]))
@@ -267,7 +234,7 @@ def test_the_queries_that_are_compared_first_are_spread_over_the_space(offset: f
     assert bool((belief._near_AK[:, 0] == torch.arange(64)).all())
 
 
-def test_a_few_coordinates_are_inferred_on_even_points_and_more_by_a_cloud() -> None:
+def test_a_few_coordinates_are_inferred_on_even_points_and_more_by_particles() -> None:
     config = AnswerBeliefConfig()
     assert [config._suits_a_grid(linear_model(dim), True, 5) for dim in (1, 2, 3, 5)] == [True, True, True, False]
     assert not config._suits_a_grid(linear_model(2), False, 5)  # the context differs: no table

@@ -8,7 +8,8 @@ import pytest
 import torch
 from torch import Generator, Tensor
 
-from cicpe.beliefs.particles.belief import DegenerateParticles, ParticleBelief, ParticleConfig, ParticleState
+from cicpe.beliefs.particle_filter import DegenerateParticles, FilterState
+from cicpe.beliefs.particles.belief import ParticleBelief, ParticleConfig
 from cicpe.beliefs.particles.likelihood import fit_likelihood
 from cicpe.beliefs.smc import reflect, resample, weights
 from cicpe.errors import InvalidInput
@@ -69,7 +70,7 @@ def rng(seed: int = 0) -> Generator:
     return torch.Generator().manual_seed(seed)
 
 
-def after_random_queries(belief: ParticleBelief, tasks: TaskBatch, steps: int, seed: int = 0) -> ParticleState:
+def after_random_queries(belief: ParticleBelief, tasks: TaskBatch, steps: int, seed: int = 0) -> FilterState:
     state = belief.begin(tasks.context)
     for t in range(steps):
         query = belief.problem.query_space.sample(len(tasks), rng(seed + t))
@@ -77,7 +78,7 @@ def after_random_queries(belief: ParticleBelief, tasks: TaskBatch, steps: int, s
     return state
 
 
-def moments(belief: ParticleBelief, state: ParticleState) -> tuple[Tensor, Tensor]:
+def moments(belief: ParticleBelief, state: FilterState) -> tuple[Tensor, Tensor]:
     assert belief.problem.parameter_space is not None
     theta = belief.problem.parameter_space.from_unit(state.cloud.unit_BNP)
     weight = weights(state.cloud)[..., None]

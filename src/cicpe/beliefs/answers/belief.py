@@ -15,9 +15,9 @@ from pydantic import Field
 from torch import Generator, Tensor
 
 from cicpe import trees
-from cicpe.beliefs.answers.cloud import CloudSearch
 from cicpe.beliefs.answers.grid import MOST_TABLE, GridSearch, QueryTable, WeightedAnswers
 from cicpe.beliefs.answers.model import AnswerModel
+from cicpe.beliefs.answers.particles import ParticleSearch
 from cicpe.beliefs.answers.queries import Goal, Sampling, answer_kernel, remaining_uncertainty
 from cicpe.beliefs.answers.recommendation import recommend
 from cicpe.beliefs.base import Assessment, Belief
@@ -71,7 +71,7 @@ class AnswerBelief(Belief):
     """Weighs candidate answers, and queries what would tell most about the right one."""
 
     model: AnswerModel
-    search: GridSearch | CloudSearch
+    search: GridSearch | ParticleSearch
     horizon: int
     aim: float
     """The epsilon that queries are chosen for."""
@@ -103,7 +103,7 @@ class AnswerBelief(Belief):
     ) -> Any:
         unit = self.query_space.to_unit(query)
         encoded = self.model.heads.encode(observation)
-        if isinstance(self.search, CloudSearch):
+        if isinstance(self.search, ParticleSearch):
             return self.search.observe(state, unit, encoded)
         parts = []
         for rows in torch.arange(len(unit)).split(64):  # type: ignore[no-untyped-call]
@@ -301,11 +301,13 @@ class AnswerBelief(Belief):
 
         With probability 1/2 a challenger replaces a sample that is closer to the posterior mean (the paper's TTPS).
         """
-        m = answer_BMX.shape[1]
-        first, second = (answer_BMX[:, int(float(share) * m)] for share in numbers.length_A1[:2, 0])
-        if self.config.goal == "ttps" and float(numbers.length_A1[2, 0]) < 0.5:
+        batch, m = answer_BMX.shape[:2]
+        drawn = (numbers.chance_B3[:, :2] * m).long()
+        first, second = answer_BMX[torch.arange(batch)[:, None], drawn].unbind(dim=1)
+        if self.config.goal == "ttps":
             apart = [torch.linalg.vector_norm(answer - mean_BX, dim=-1) for answer in (first, second)]
-            first = torch.where((apart[0] < apart[1])[:, None], second, first)
+            challenged = (numbers.chance_B3[:, 2] < 0.5) & (apart[0] < apart[1])
+            first = torch.where(challenged[:, None], second, first)
         return self.query_space.project(self.answer_space.from_unit(first))
 
     def _kernel(self, chosen: Tensor, places_BMV: Tensor, std_BX: Tensor) -> Float[Tensor, "B M M"]:
@@ -386,7 +388,7 @@ class AnswerBelief(Belief):
 
 
 class _Numbers(NamedTuple):
-    """Random numbers of one step, shared by all episodes but for uniform queries."""
+    """Random numbers of one step, shared by all episodes but for queries that are drawn."""
 
     offset: float
     uniform_JY2: Tensor
@@ -395,10 +397,12 @@ class _Numbers(NamedTuple):
     normal_AQ: Tensor
     anywhere_BQ: Tensor
     """Uniform queries. Were they shared, the episodes of a batch would succeed and fail together."""
+    chance_B3: Tensor
+    """What decides between posterior draws, for each episode on its own."""
 
     def of(self, rows: Tensor) -> "_Numbers":
         """Those of some episodes."""
-        return self._replace(anywhere_BQ=self.anywhere_BQ[rows])
+        return self._replace(anywhere_BQ=self.anywhere_BQ[rows], chance_B3=self.chance_B3[rows])
 
     @classmethod
     def draw(cls, config: QueryConfig, space: Space, entries: int, episodes: int, rng: Generator) -> "_Numbers":
@@ -413,4 +417,5 @@ class _Numbers(NamedTuple):
             length_A1=torch.rand((a, 1), generator=rng),
             normal_AQ=torch.randn((a, space.dim), generator=rng),
             anywhere_BQ=space.sample(episodes, torch.Generator().manual_seed(seed)),
+            chance_B3=torch.rand((episodes, 3), generator=torch.Generator().manual_seed(seed ^ 1)),
         )

@@ -1,6 +1,5 @@
 """The general belief: how well a candidate answer explains the history, by a likelihood learned from simulations."""
 
-import math
 import time
 from dataclasses import replace
 from typing import ClassVar, Literal, final, get_args
@@ -9,11 +8,11 @@ import torch
 from pydantic import Field
 
 from cicpe.beliefs.answers.belief import AnswerBelief, QueryConfig
-from cicpe.beliefs.answers.cloud import CloudSearch
 from cicpe.beliefs.answers.grid import GridSearch
 from cicpe.beliefs.answers.heads import AnyHead, Heads
 from cicpe.beliefs.answers.learn import Family, Learner, LearningSizes, Limit
 from cicpe.beliefs.answers.model import AnswerModel
+from cicpe.beliefs.answers.particles import ParticleSearch
 from cicpe.beliefs.answers.prior import PriorSizes
 from cicpe.beliefs.answers.queries import Goal, Sampling
 from cicpe.beliefs.base import CalibrationPlan, ComputedBeliefConfig, FitRequest, FittedBelief, TaskShape
@@ -54,7 +53,7 @@ class AnswerBeliefConfig(ComputedBeliefConfig, GrownConfig):
     actor: Literal["answers"] = "answers"
     """Queries are chosen for what they tell about the answer; ``queries.goal`` says how."""
     horizon: int = Field(default=200, ge=1, le=10**6)
-    hidden: int = Field(default=64, ge=4)
+    hidden: int = Field(default=32, ge=4)
     """Units of the network."""
     steps: int = Field(default=8, ge=1)
     """Observations per simulated task."""
@@ -63,8 +62,8 @@ class AnswerBeliefConfig(ComputedBeliefConfig, GrownConfig):
     learning_rate: float = Field(default=4e-3, gt=0)
     prior_draws: int = Field(default=20_000, ge=1024, le=10**7)
     """Simulated tasks that the prior is made of, at most."""
-    points: int = Field(default=1024, ge=64, le=10**6)
-    """Points of a cloud, where answers are no line."""
+    points: int = Field(default=512, ge=64, le=10**6)
+    """Particles, where answers are no line."""
     queries: QueryConfig = QueryConfig()
     """How queries are chosen."""
     heads: tuple[AnyHead, ...] = ()
@@ -102,7 +101,7 @@ class AnswerBeliefConfig(ComputedBeliefConfig, GrownConfig):
 
     @property
     def search(self) -> str:
-        return "grid" if self.on_grid else "cloud"
+        return "grid" if self.on_grid else "particles"
 
     @property
     def calibration(self) -> CalibrationPlan:
@@ -190,7 +189,7 @@ class AnswerBeliefConfig(ComputedBeliefConfig, GrownConfig):
             return rivals + ([] if belief.search.has_candidates else alternatives())
 
         def alternatives() -> list[FittedBelief]:
-            # Even points may be too far apart for what observations tell; a cloud closes in on it.
+            # Even points may be too far apart for what observations tell; particles close in on it.
             is_scattered = isinstance(belief.search, GridSearch) and belief.search.is_scattered
             return [self._fitted(family, learner, began, seed, most_scattered=0)] if is_scattered else []
 
@@ -206,7 +205,7 @@ class AnswerBeliefConfig(ComputedBeliefConfig, GrownConfig):
             return True
         if model.answer_space.dim == 1:
             return same_context
-        # Without a table of queries, even points take as long as a cloud.
+        # Without a table of queries, even points take as long as particles.
         has_table = same_context and model.query_space.dim <= MOST_QUERIED
         return has_table and model.prior.latent_MV.shape[1] <= min(most_scattered, MOST_SCATTERED_ANSWERS)
 
@@ -226,8 +225,7 @@ class AnswerBeliefConfig(ComputedBeliefConfig, GrownConfig):
 
     def belief(self, model: AnswerModel, horizon: int) -> AnswerBelief:
         """The belief of a learned model."""
-        sharp = math.inf if model.success.learned else self.aim / float(model.answer_space.unit_scale.min())
-        search = self._grid(model) if self.on_grid else CloudSearch(model, self.points, sharp=sharp)
+        search = self._grid(model) if self.on_grid else ParticleSearch(model, self.aim, self.points)
         context = None if self.fixed_context is None else torch.tensor(self.fixed_context)
         return AnswerBelief(model, search, horizon, self.aim, self.queries, context, self.even_queries)
 
@@ -254,7 +252,7 @@ class AnswerBeliefConfig(ComputedBeliefConfig, GrownConfig):
             return "a learned likelihood of the answer and of what else is hidden"
         hidden = f"{self.codes} codes" if self.codes else f"{self.nuisance or 0} hidden numbers"
         hidden += " that give it" if self.gives_answer else ""
-        where = "a grid" if self.on_grid else f"a cloud of {self.points} points"
+        where = "a grid" if self.on_grid else f"{self.points} particles"
         return f"a learned likelihood of the answer with {hidden}, on {where}"
 
     @classmethod

@@ -55,7 +55,7 @@ WARM_UP = 50
 class LearningSizes:
     """How the likelihood is learned."""
 
-    hidden: int = 64
+    hidden: int = 32
     """Units of the network."""
     steps: int = 8
     """Observations per task."""

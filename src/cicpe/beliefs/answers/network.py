@@ -8,6 +8,7 @@ Shapes: Q query, X answer, D nuisance, V = X + D place, C context, H hidden unit
 """
 
 import math
+from itertools import pairwise
 from typing import NamedTuple, final
 
 import torch
@@ -18,7 +19,7 @@ SOFTNESS = (0.01, 0.05, 0.25)
 """Distances, in unit coordinates, over which a soft sign of the difference of query and candidate turns."""
 SLOWEST, FASTEST = 0.7, 12.0
 """Rates of the waves at the start, in radians per unit coordinate."""
-SHARED_WAVES = 10
+SHARED_WAVES = 4
 """Waves of each coordinate's difference, summed over coordinates."""
 FEATURES = 10
 """Functions of the place that are learned."""
@@ -103,64 +104,124 @@ class LikelihoodNetwork(nn.Module):
 
     def prepare(self, place: Float[Tensor, "*b V"]) -> "PreparedPlaces":
         """All that depends on places alone, for many queries of the same ones."""
-        code = torch.cat([place, torch.tanh(place @ self.embed_in + self.embed_bias)], dim=-1)
+        sizes, rows = self.sizes, self._rows
+        place = _features_first(place)
+        answer = place[: sizes.answer]
+        learned = torch.tanh(_product(self.embed_in.T, place) + _column(self.embed_bias, place))
+        of_code = (self.bend, self.turn, self.gain, self.shift, self.middle_shift, self.out_code)
+        parts = _product(torch.cat(of_code, dim=1).T, torch.cat([place, learned]))
+        bend, turn, gain, shift, middle_shift, out = parts.split([weight.shape[1] for weight in of_code])  # type: ignore[no-untyped-call]
+        stretch, gain = torch.exp(bend), 1 + gain
+        linear = self.static_in[rows.place]
+        if sizes.comparable:
+            own, other = linear.split([sizes.answer, sizes.nuisance])  # type: ignore[no-untyped-call]
+            linear = torch.cat([own - self.static_in[rows.apart], other])
+        of_place = _product(linear.T, place) + _column(self.bias, place)
+        line = _product(self.direction[sizes.query :].T, answer)
         return PreparedPlaces(
-            place,
-            stretch=torch.exp(code @ self.bend),
-            turn=code @ self.turn,
-            gain=1 + code @ self.gain,
-            shift=code @ self.shift,
-            middle_shift=code @ self.middle_shift,
-            out=code @ self.out_code + self.out_bias,
+            answer=answer,
+            stretch=stretch[: sizes.waves],
+            turn=torch.addcmul(turn, line, stretch[: sizes.waves]),
+            rates=_column(self.shared_rates.exp(), place) * stretch[sizes.waves :],
+            gain=gain,
+            shift=torch.addcmul(shift, of_place, gain),
+            middle_shift=middle_shift,
+            out=out + _column(self.out_bias, place),
         )
 
     def at(
         self, query: Float[Tensor, "*#b Q"], places: "PreparedPlaces", context: Float[Tensor, "*#b C"]
     ) -> Float[Tensor, "*#b P"]:
-        """Head parameters of prepared places."""
-        shape = _broadcast(query.shape[:-1], places.place.shape[:-1], context.shape[:-1])
+        """Head parameters of prepared places.
+
+        What the first layer makes of queries, places and contexts by themselves is linear, and is added up for each
+        alone; only what depends on a query and a place together is computed for every pair. Features are the first
+        index in memory: places are many and features few, and arithmetic on rows of a few numbers is slow.
+        """
+        rows, rank = self._rows, max(query.ndim, places.answer.ndim, context.ndim)
+        places = PreparedPlaces(*(_ranked(part, rank, 1) for part in places))
+        query, context = (_ranked(part, rank, 0) for part in (query, context))
         known = ((_context_features(context) - self.context_centre) / self.context_spread).clamp(-10, 10)
-        query, place, known = (part.expand(*shape, part.shape[-1]) for part in (query, places.place, known))
-        answer = place[..., : self.sizes.answer]
-        features = torch.cat(self._static(query, answer, place, known) + self._waves(query, answer, places), dim=-1)
-        hidden = nn.functional.linear(features, torch.cat([self.static_in, self.wave_in]).T, self.bias)
-        hidden = nn.functional.silu(torch.addcmul(places.shift, hidden, places.gain))
-        hidden = hidden + nn.functional.silu(hidden @ self.middle + places.middle_shift)
-        return hidden @ self.out + places.out
-
-    def _static(self, query: Tensor, answer: Tensor, place: Tensor, known: Tensor) -> list[Tensor]:
-        parts = [query, place, known]
+        of_query = self.static_in[rows.query]
         if self.sizes.comparable:
-            apart = query - answer
-            size = apart.abs()
-            squared = apart.square().mean(dim=-1, keepdim=True)
-            norm = (squared + 1e-12).sqrt()
-            parts += [apart, size, *(apart / (size + soft) for soft in SOFTNESS)]
-            parts += [squared, norm, (norm + 0.02).log(), (query * answer).sum(dim=-1, keepdim=True)]
-        return parts
+            of_query = of_query + self.static_in[rows.apart]
+        alone = _features_first(query @ of_query + known @ self.static_in[rows.known])
+        line = _features_first(query @ self.direction[: self.sizes.query])
+        query = _features_first(query)
+        pairs = torch.cat(self._compared(query, places.answer) + self._waves(query, line, places))
+        hidden = _product(torch.cat([self.static_in[rows.pair], self.wave_in]).T, pairs)
+        hidden = nn.functional.silu(torch.addcmul(places.shift, hidden + alone, places.gain))
+        hidden = hidden + nn.functional.silu(_product(self.middle.T, hidden) + places.middle_shift)
+        return (_product(self.out.T, hidden) + places.out).movedim(0, -1)
 
-    def _waves(self, query: Tensor, answer: Tensor, places: "PreparedPlaces") -> list[Tensor]:
-        own = self.sizes.waves
-        line = torch.cat([query, answer], dim=-1) @ self.direction
-        angle = line * places.stretch[..., :own] + places.turn
+    @property
+    def _rows(self) -> "_StaticRows":
+        """Where each kind of feature stands among those that are no waves."""
+        q, v, c = self.sizes.query, self.sizes.answer + self.sizes.nuisance, 2 * self.sizes.context
+        ends = [0, q, q + v, q + v + c, q + v + c + (q if self.sizes.comparable else 0), self.sizes.static]
+        return _StaticRows(*(slice(*pair) for pair in pairwise(ends)))
+
+    def _compared(self, query: Tensor, answer: Tensor) -> list[Tensor]:
+        """What there is to say of a query beside an answer, where they may be places in one space."""
+        if not self.sizes.comparable:
+            return []
+        apart = query - answer
+        size = apart.abs()
+        squared = apart.square().mean(dim=0, keepdim=True)
+        norm = (squared + 1e-12).sqrt()
+        product = (query * answer).sum(dim=0, keepdim=True)
+        return [size, *(apart / (size + soft) for soft in SOFTNESS), squared, norm, (norm + 0.02).log(), product]
+
+    def _waves(self, query: Tensor, line: Tensor, places: "PreparedPlaces") -> list[Tensor]:
+        angle = torch.addcmul(places.turn, line, places.stretch)
         waves = [angle.sin(), angle.cos()]
         if self.sizes.shared_waves:
-            rates = self.shared_rates.exp() * places.stretch[..., own:]
-            angles = [apart * rates for apart in (query - answer).split(1, dim=-1)]  # type: ignore[no-untyped-call]
+            angles = [apart * places.rates for apart in query - places.answer]
             waves += [_mean([angle.sin() for angle in angles]), _mean([angle.cos() for angle in angles])]
         return waves
 
 
-class PreparedPlaces(NamedTuple):
-    """Places and what the network makes of them before it sees a query."""
+class _StaticRows(NamedTuple):
+    """Slices of the features that are no waves."""
 
-    place: Float[Tensor, "*b V"]
-    stretch: Tensor
-    turn: Tensor
-    gain: Tensor
-    shift: Tensor
-    middle_shift: Tensor
-    out: Tensor
+    query: slice
+    place: slice
+    known: slice
+    apart: slice
+    """Query minus answer."""
+    pair: slice
+    """Those that are not linear in query and answer."""
+
+
+class PreparedPlaces(NamedTuple):
+    """What the network makes of places before it sees a query; features are the first index."""
+
+    answer: Float[Tensor, "X ..."]
+    stretch: Float[Tensor, "wave ..."]
+    turn: Float[Tensor, "wave ..."]
+    rates: Float[Tensor, "shared_wave ..."]
+    gain: Float[Tensor, "H ..."]
+    shift: Float[Tensor, "H ..."]
+    middle_shift: Float[Tensor, "H ..."]
+    out: Float[Tensor, "P ..."]
+
+
+def _ranked(part: Tensor, rank: int, before: int) -> Tensor:
+    """A tensor with as many dimensions as others: those that broadcast come after the first ``before``."""
+    return part.reshape(*part.shape[:before], *[1] * (rank - part.ndim), *part.shape[before:])
+
+
+def _features_first(part: Float[Tensor, "... F"]) -> Float[Tensor, "F ..."]:
+    return part.movedim(-1, 0).contiguous()
+
+
+def _column(part: Float[Tensor, " F"], like: Float[Tensor, "G ..."]) -> Tensor:
+    """Numbers per feature, to be added to or multiplied with features of places."""
+    return part.reshape(-1, *[1] * (like.ndim - 1))
+
+
+def _product(weight: Float[Tensor, "H F"], features: Float[Tensor, "F ..."]) -> Float[Tensor, "H ..."]:
+    return (weight @ features.flatten(1)).view(-1, *features.shape[1:])
 
 
 @final
@@ -180,13 +241,6 @@ class Codes(nn.Module):
         """Log prior weight of every code, for candidate answers in unit coordinates."""
         hidden = torch.tanh(answer @ self.mix_in + self.mix_bias)
         return torch.log_softmax(hidden @ self.mix_out + self.mix_first, dim=-1)
-
-
-def _broadcast(*shapes: torch.Size) -> list[int]:
-    """The shape that shapes broadcast to; torch's own takes as long as a small network pass."""
-    longest = max(len(shape) for shape in shapes)
-    padded = [(1,) * (longest - len(shape)) + tuple(shape) for shape in shapes]
-    return [next((size for size in sizes if size != 1), 1) for sizes in zip(*padded, strict=True)]
 
 
 def _mean(parts: list[Tensor]) -> Tensor:

@@ -6,11 +6,10 @@ succeeds on, and that answer is its recommendation.
 """
 
 import math
-import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import NamedTuple, final
+from typing import final
 
 import torch
 from jaxtyping import Bool, Float
@@ -20,37 +19,22 @@ from torch import Generator, Tensor
 from cicpe import trees
 from cicpe.beliefs.base import Assessment, Belief
 from cicpe.beliefs.lookahead import QueryRule, candidate_queries, score_queries
+from cicpe.beliefs.particle_filter import FilterSizes, FilterState, ParticleFilter
 from cicpe.beliefs.particles.likelihood import LearnedLikelihood
 from cicpe.beliefs.particles.parametrisation import Parametrisation, parameter_count, parametrisation
 from cicpe.beliefs.particles.prediction import simulate_prediction
 from cicpe.beliefs.particles.recommendation import View, recommend
+from cicpe.beliefs.particles.target import combinations, task_target
 from cicpe.beliefs.predictors import Prediction, two_values
-from cicpe.beliefs.smc import (
-    IMPOSSIBLE,
-    ParticleCloud,
-    SMCTarget,
-    combinations,
-    latest_log_likelihood,
-    log_priors,
-    merge,
-    prior_cloud,
-    replace_episodes,
-    resample,
-    temper_and_move,
-    weights,
-)
+from cicpe.beliefs.smc import ParticleCloud, SMCTarget, resample, weights
 from cicpe.config import Config
 from cicpe.errors import InvalidInput
 from cicpe.problems import Problem, Task
 from cicpe.spaces import Space
-from cicpe.statistics import effective_size, first_of_best, weighted_std
+from cicpe.statistics import first_of_best, weighted_std
 
 EPISODES = 16
 """How many are looked at together: what fits a cache."""
-
-
-class DegenerateParticles(RuntimeWarning):
-    """The particles no longer stand for the posterior: confidence is not to be trusted."""
 
 
 @final
@@ -81,14 +65,6 @@ class ParticleConfig(Config):
     """Particles that they are compared on."""
     seed: int = Field(default=0, ge=0, le=2**31)
     """Seed of the sampler. Episodes share its random numbers and are otherwise independent."""
-
-
-class ParticleState(NamedTuple):
-    """The particles of every episode, and how well the prior's own draws explain its history."""
-
-    cloud: ParticleCloud
-    log_prior_draws_BM: Float[Tensor, "batch draw"]
-    """Log-likelihood of the whole history for every draw from the prior; each step starts a fresh cloud from them."""
 
 
 @final
@@ -129,7 +105,7 @@ class ParticleBelief(Belief):
     def answer_space(self) -> Space:
         return self.problem.answer_space
 
-    def predict(self, state: ParticleState, query: Float[Tensor, "batch query"]) -> Prediction:
+    def predict(self, state: FilterState, query: Float[Tensor, "batch query"]) -> Prediction:
         return simulate_prediction(self, state, query)
 
     @cached_property
@@ -139,7 +115,7 @@ class ParticleBelief(Belief):
         seen = problem.observe(problem.sample(512, rng), problem.query_space.sample(512, rng), rng)
         return two_values(torch.as_tensor(seen, dtype=torch.float32).reshape(512, -1))
 
-    def sample_answers(self, state: ParticleState, n: int, rng: Generator) -> Float[Tensor, "batch draw answer"]:
+    def sample_answers(self, state: FilterState, n: int, rng: Generator) -> Float[Tensor, "batch draw answer"]:
         view = self._view(state.cloud)
         chosen = resample(view.weight_BN.clamp_min(1e-30).log(), n, rng)
         return view.target_BNX.gather(1, chosen[..., None].expand(-1, -1, view.target_BNX.shape[-1]))
@@ -162,94 +138,44 @@ class ParticleBelief(Belief):
     @cached_property
     def model(self) -> SMCTarget:
         """Prior and likelihood, as the sampler takes them."""
-        ways = self.parametrisation
-        half = ways.space.unit_scale
-        return SMCTarget(
-            centre_P=ways.space.from_unit(torch.zeros_like(half)),
-            half_P=half,
-            prior=lambda n, rng: ways.space.to_unit(ways.prior(n, rng)),
-            log_prior=ways.log_prior,
-            task=ways.task,
-            log_likelihood=self.learned or self.problem.log_likelihood,
-            broadcasts=self.learned is None and ways.broadcasts,
-        )
+        likelihood = self.learned or self.problem.log_likelihood
+        return task_target(self.parametrisation, likelihood, self.learned is None and self.parametrisation.broadcasts)
 
     @cached_property
-    def prior_draws(self) -> tuple[Float[Tensor, "draw parameter"], Float[Tensor, " draw"]]:
-        """Draws from the prior, the same for every episode, and their log density."""
-        n, model = max(self.config.prior_particles, self.config.particles), self.model
-        with torch.no_grad():
-            unit = model.prior(n, torch.Generator().manual_seed(self.config.seed)).T.contiguous().T
-            return unit, log_priors(model, unit.T[:, None])[0]
+    def filter(self) -> ParticleFilter:
+        """Follows the posterior."""
+        c = self.config
+        sizes = FilterSizes(
+            c.particles,
+            c.prior_particles,
+            c.prior_steps,
+            c.moves,
+            c.ess_threshold,
+            c.global_share,
+            c.powers,
+            seed=c.seed,
+        )
+        return ParticleFilter(self.model, sizes, self._may_decide)
 
-    def begin(self, context: Float[Tensor, "batch context"]) -> ParticleState:
-        batch = len(context)
-        query = torch.zeros(batch, 0, self.problem.query_space.dim)
-        observation = torch.zeros(batch, 0, self.problem.observation_dim)
-        zeros = torch.zeros(batch, len(self.prior_draws[0]), dtype=torch.float64)
-        return ParticleState(self._fresh(context, query, observation, zeros), zeros)
+    def _may_decide(self, cloud: ParticleCloud) -> Bool[Tensor, " batch"]:
+        views = _portions(self._view(cloud), EPISODES)
+        confidence = torch.cat([recommend(self.problem, view, (self.aim,), self.task)[1][0] for view in views])
+        return confidence >= self.config.restart_confidence
 
-    def _fresh(
-        self, context_BC: Tensor, query_BTQ: Tensor, observation_BTY: Tensor, log_draws_BM: Tensor
-    ) -> ParticleCloud:
-        """The prior's draws, weighted by a history."""
-        return prior_cloud(*self.prior_draws, log_draws_BM, context_BC, query_BTQ, observation_BTY)
+    def begin(self, context: Float[Tensor, "batch context"]) -> FilterState:
+        return self.filter.begin(context, self.problem.query_space.dim, self.problem.observation_dim)
 
     def update(
         self,
-        state: ParticleState,
+        state: FilterState,
         query: Float[Tensor, "batch query"],
         observation: Float[Tensor, "batch observation"],
-    ) -> ParticleState:
-        config, old = self.config, state.cloud
-        cloud = old._replace(
-            query_BTQ=torch.cat([old.query_BTQ, query[:, None]], dim=1),
-            observation_BTY=torch.cat([old.observation_BTY, observation[:, None]], dim=1),
-        )
-        steps = cloud.query_BTQ.shape[1]
-        with torch.no_grad():
-            draws_PBM = self.prior_draws[0].T[:, None].expand(-1, len(query), -1)
-            log_draws = state.log_prior_draws_BM + latest_log_likelihood(self.model, draws_PBM, cloud)
-            if steps > config.prior_steps:
-                cloud = self._checked(self._updated(cloud, 2 * steps), log_draws, 2 * steps + 1)
-            else:
-                cloud = self._fresh(cloud.context_BC, cloud.query_BTQ, cloud.observation_BTY, log_draws)
-                cloud = self._settle(cloud, config.particles, 2 * steps) if steps == config.prior_steps else cloud
-            _warn_if_degenerate(cloud)
-        return ParticleState(cloud, log_draws)
-
-    def _checked(self, cloud: ParticleCloud, log_draws_BM: Tensor, turn: int) -> ParticleCloud:
-        """Clouds near a decision, merged with a second one from the prior: one cloud alone may miss a mode."""
-        views = _portions(self._view(cloud), EPISODES)
-        confidence = torch.cat([recommend(self.problem, view, (self.aim,), self.task)[1][0] for view in views])
-        due = confidence >= self.config.restart_confidence
-        if not bool(due.any()):
-            return cloud
-        first = trees.select(cloud, due)
-        fresh = self._fresh(first.context_BC, first.query_BTQ, first.observation_BTY, log_draws_BM[due])
-        merged = merge(first, self._settle(fresh, self.config.particles, turn), seed=self.config.seed + turn)
-        return replace_episodes(cloud, due.nonzero()[:, 0], merged)
-
-    def _updated(self, cloud: ParticleCloud, turn: int) -> ParticleCloud:
-        """The cloud with its latest observation: as weights where they stay even, else by moves."""
-        config = self.config
-        gain_BN = latest_log_likelihood(self.model, cloud.unit_BNP.permute(2, 0, 1), cloud)
-        cloud = cloud._replace(log_pending_BN=cloud.log_pending_BN + gain_BN)
-        due = effective_size(cloud.log_pending_BN) < config.ess_threshold * config.particles
-        if not bool(due.any()):
-            return cloud
-        settled = self._settle(trees.select(cloud, due), config.particles, turn)
-        return settled if bool(due.all()) else replace_episodes(cloud, due.nonzero()[:, 0], settled)
-
-    def _settle(self, cloud: ParticleCloud, particles: int, turn: int) -> ParticleCloud:
-        c = self.config
-        seed = 1 + c.seed + turn * (c.powers + 1)
-        floor = c.ess_threshold * particles
-        return temper_and_move(self.model, cloud, particles, floor, c.moves, c.global_share, c.powers, seed)
+    ) -> FilterState:
+        return self.filter.update(state, query, observation)
 
     def assess(
         self,
-        state: ParticleState,
+        state: FilterState,
         epsilons: Sequence[float],
         rng: Generator,
         query_spread: float = 0.0,
@@ -310,33 +236,18 @@ class ParticleBelief(Belief):
         self, unit_BMP: Tensor, query_BKQ: Tensor, context_BC: Tensor, rng: Generator
     ) -> Float[Tensor, "batch query particle observation"]:
         """One observation of every query by every particle."""
-        (batch, m, _), k, model = unit_BMP.shape, query_BKQ.shape[1], self.model
+        (batch, m, _), k = unit_BMP.shape, query_BKQ.shape[1]
         parameter, query, context = combinations(
             (batch, k, m),
             not self.parametrisation.broadcasts,
-            (unit_BMP * model.half_P + model.centre_P)[:, None],
+            self.parametrisation.space.from_unit(unit_BMP)[:, None],
             query_BKQ[:, :, None],
             context_BC[:, None, None],
         )
-        return self.problem.observe(model.task(parameter, context), query, rng).reshape(batch, k, m, -1)
+        return self.problem.observe(self.parametrisation.task(parameter, context), query, rng).reshape(batch, k, m, -1)
 
 
 def _portions(tree: View, size: int) -> Iterator[View]:
     """``size`` episodes at a time."""
     for begin in range(0, len(tree.unit_BNP), size):
         yield trees.map_leaves(lambda leaf, begin=begin: leaf[begin : begin + size], tree)
-
-
-def _warn_if_degenerate(cloud: ParticleCloud) -> None:
-    none_fits = (cloud.log_settled_BN + cloud.log_pending_BN).amax(dim=-1) <= IMPOSSIBLE / 2
-    bad = (cloud.acceptance_B < 0.01) | (cloud.distinct_B < 0.2) | none_fits
-    if bool(bad.any()):
-        worst = int(torch.where(bad, cloud.distinct_B, 2.0).argmin())
-        warnings.warn(
-            f"{int(bad.sum())} of {len(bad)} episodes have degenerate particles (in the worst, "
-            f"{cloud.distinct_B[worst]:.0%} are distinct and {cloud.acceptance_B[worst]:.1%} of moves are accepted; "
-            f"in {int(none_fits.sum())} no particle can explain the observations): use more particles or more moves, "
-            "or a likelihood that allows for model error",
-            DegenerateParticles,
-            stacklevel=3,
-        )

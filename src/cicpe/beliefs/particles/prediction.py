@@ -10,14 +10,15 @@ from cicpe.beliefs.predictors import Prediction
 from cicpe.beliefs.smc import resample
 
 if TYPE_CHECKING:
-    from cicpe.beliefs.particles.belief import ParticleBelief, ParticleState
+    from cicpe.beliefs.particle_filter import FilterState
+    from cicpe.beliefs.particles.belief import ParticleBelief
 
 SIMULATED = 256
 """Observations that are simulated, one per particle."""
 
 
 def simulate_prediction(
-    belief: "ParticleBelief", state: "ParticleState", query: Float[Tensor, "batch query"]
+    belief: "ParticleBelief", state: "FilterState", query: Float[Tensor, "batch query"]
 ) -> Prediction:
     """The mean and the spread (or the share of the upper value) of what particles would observe.
 

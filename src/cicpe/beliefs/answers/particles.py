@@ -1,0 +1,149 @@
+"""Inference by a particle filter over answers and what else is hidden, under a learned likelihood.
+
+Particles move in coordinates that are uniform in [-1, 1] under the prior. A network is no elementwise function: how its
+products are rounded depends on their shape. So it is asked for one episode at a time, and what an episode does is the
+same whatever else is in the batch.
+
+Shapes: B episodes, N particles, V coordinates, T steps, Q query, Y observation, C context.
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import ClassVar, NamedTuple, final
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Generator, Tensor
+
+from cicpe import trees
+from cicpe.beliefs.answers.grid import WeightedAnswers
+from cicpe.beliefs.answers.model import AnswerModel
+from cicpe.beliefs.answers.network import PreparedPlaces
+from cicpe.beliefs.answers.recommendation import recommend
+from cicpe.beliefs.particle_filter import FilterSizes, FilterState, ParticleFilter
+from cicpe.beliefs.smc import ParticleCloud, SMCTarget, weights
+from cicpe.statistics import systematic
+
+ROWS = 2048
+"""Pairs of an observation and a place that are scored at once: what fits a cache."""
+EDGE = 1e-6
+"""Probability beyond which latent coordinates are cut off."""
+
+
+class SearchState(NamedTuple):
+    """The particles of every episode, what is known of it, and how many observations it has."""
+
+    followed: FilterState
+    context_BC: Float[Tensor, "B C"]
+    time_B: Int[Tensor, " B"]
+
+
+@final
+@dataclass(frozen=True)
+class ParticleSearch:
+    """A particle filter in the prior's own coordinates."""
+
+    model: AnswerModel
+    aim: float
+    """The epsilon that a decision is about."""
+    particles: int = 512
+    prior_particles: int = 4096
+    doubt: float = 0.5
+    """Confidence from which a second cloud is annealed from the prior."""
+    again: float = 1.2
+    """How many times as long a history has to be as when that was last done."""
+    has_candidates: ClassVar[bool] = False
+    """Answers are particles, and not compared one by one."""
+
+    @cached_property
+    def filter(self) -> ParticleFilter:
+        """Follows the posterior."""
+        sizes = FilterSizes(self.particles, self.prior_particles, again=self.again)
+        return ParticleFilter(likelihood_target(self.model), sizes, self._may_decide)
+
+    def begin(self, context: Float[Tensor, "B C"]) -> SearchState:
+        """Nothing seen."""
+        followed = self.filter.begin(context, self.model.query_space.dim, len(self.model.heads.heads))
+        return SearchState(followed, context, torch.zeros(len(context), dtype=torch.long))
+
+    def observe(self, state: SearchState, query_BQ: Tensor, encoded_BY: Tensor) -> SearchState:
+        """The particles with one more observation (of a query in unit coordinates)."""
+        followed = self.filter.update(state.followed, query_BQ, encoded_BY)
+        return SearchState(followed, state.context_BC, state.time_B + 1)
+
+    def _may_decide(self, cloud: ParticleCloud) -> Bool[Tensor, " B"]:
+        """Whether an answer may be good enough already."""
+        space, success = self.model.answer_space, self.model.success
+        each = (self._weighted(trees.select(cloud, torch.tensor([b]))) for b in range(len(cloud.settled_B)))
+        best = [recommend(success, space, posterior, (self.aim,))[0][1] for posterior in each]
+        return torch.cat(best) >= self.doubt
+
+    def _weighted(self, cloud: ParticleCloud) -> WeightedAnswers:
+        places = self._places(cloud.unit_BNP)
+        return WeightedAnswers(places[..., : self.model.answer_space.dim], weights(cloud), places)
+
+    def _places(self, unit: Float[Tensor, "*batch V"]) -> Float[Tensor, "*batch W"]:
+        return self.model.prior.places(latent_of(unit))
+
+    def posterior(self, state: SearchState) -> WeightedAnswers:
+        """Answers and their weights."""
+        return self._weighted(self._few(state.followed.cloud))
+
+    def _few(self, cloud: ParticleCloud) -> ParticleCloud:
+        """No more than as many particles as an episode has under way, where it still has the prior's."""
+        if cloud.unit_BNP.shape[1] <= self.particles:
+            return cloud
+        chosen = systematic(weights(cloud), self.particles, 0.5)
+        unit = cloud.unit_BNP.gather(1, chosen[..., None].expand(-1, -1, cloud.unit_BNP.shape[-1]))
+        return cloud._replace(unit_BNP=unit, log_pending_BN=torch.zeros(chosen.shape, dtype=torch.float64))
+
+    def draws(self, state: SearchState, n: int, offset: float) -> Float[Tensor, "B n V"]:
+        """Draws of places."""
+        cloud = state.followed.cloud
+        chosen = systematic(weights(cloud), n, offset)
+        return self._places(cloud.unit_BNP.gather(1, chosen[..., None].expand(-1, -1, cloud.unit_BNP.shape[-1])))
+
+
+def latent_of(unit: Float[Tensor, "*batch V"]) -> Float[Tensor, "*batch V"]:
+    """Latent coordinates of points whose coordinates are uniform in [-1, 1] under the prior."""
+    value: Tensor = torch.special.ndtri(((1 + unit.double()) / 2).clamp(EDGE, 1 - EDGE)).float()
+    return value
+
+
+def likelihood_target(model: AnswerModel) -> SMCTarget:
+    """Prior and likelihood of a learned family, as the sampler takes them.
+
+    Args:
+        model: What was learned.
+
+    Returns:
+        Both, in coordinates that are uniform in [-1, 1] under the prior.
+    """
+    v = model.prior.latent_MV.shape[1]
+
+    def prior(n: int, rng: Generator) -> Tensor:
+        return 2 * torch.rand((n, v), generator=rng) - 1
+
+    def prepared(unit_PN: Tensor) -> PreparedPlaces:
+        return model.network.prepare(model.prior.places(latent_of(unit_PN.T)))
+
+    def of_episode(
+        places: PreparedPlaces, context_C: Tensor, query_TQ: Tensor, encoded_TY: Tensor
+    ) -> Float[Tensor, "T N"]:
+        size = max(1, ROWS // places.answer.shape[-1])
+        steps = zip(query_TQ[:, None].split(size), encoded_TY[:, None].split(size), strict=True)  # type: ignore[no-untyped-call]
+        some = [
+            model.heads.log_probability(model.network.at(query, places, context_C[None]), encoded)
+            for query, encoded in steps
+        ]
+        return torch.cat(some)
+
+    def log_likelihood(
+        unit_PBN: Tensor, context_BC: Tensor, query_BTQ: Tensor, encoded_BTY: Tensor
+    ) -> Float[Tensor, "B T N"]:
+        places = [prepared(unit_PN) for unit_PN in unit_PBN.unbind(dim=1)]
+        places = places * len(context_BC) if len(places) == 1 else places
+        episodes = zip(places, context_BC, query_BTQ, encoded_BTY, strict=True)
+        return torch.stack([of_episode(*episode) for episode in episodes])
+
+    return SMCTarget(v, prior, None, log_likelihood)
