@@ -17,7 +17,6 @@ from torch import Generator, Tensor
 
 from cicpe.beliefs.network.memories.base import Dims, FunctionMemory
 from cicpe.beliefs.network.network import Network
-from cicpe.beliefs.network.policy import ScoringHead
 from cicpe.beliefs.network.posteriors.gaussian import Posterior
 from cicpe.beliefs.network.query_rules import Actor, make_actor
 from cicpe.beliefs.network.scaling import Scaling
@@ -282,7 +281,7 @@ class BaseTrainer(ABC, Generic[ConfigT]):
 
     def _actor_is_due(self) -> bool:
         config = self.config
-        begun = self.progress >= config.actor_start or isinstance(self.network.actor, ScoringHead)
+        begun = self.progress >= config.actor_start or config.has_guided_actor
         return self.network.actor is not None and begun and self.at.update % config.actor_delay == 0
 
     def _descend(self, terms: LossTerms, progress: float) -> None:

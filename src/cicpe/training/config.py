@@ -110,6 +110,11 @@ class NetworkTraining(BeliefConfig, GrownConfig):
         return 0
 
     @property
+    def has_guided_actor(self) -> bool:
+        """Whether the learned actor imitates a guide before it follows the critic."""
+        return False
+
+    @property
     def values_gains(self) -> bool:
         """Whether the critic values a query by what it gains over stopping now."""
         return False
@@ -188,6 +193,8 @@ class NetworkTraining(BeliefConfig, GrownConfig):
     def _critic_fits(self) -> "NetworkTraining":
         if self.network.critic.gains and self.kind != "networks":
             raise ValueError("network.critic.gains = True: needs our training loop (recipe fast), which fits them")
+        if self.network.actor is not None and self.network.actor.scores and self.kind != "networks":
+            raise ValueError("network.actor.scores = True: needs our training loop (recipe fast)")
         if self.actor == "acquisition" and not self.network.critic.gains:
             raise ValueError("actor = 'acquisition': needs network.critic.gains = True")
         return self
@@ -234,11 +241,15 @@ class TrainingConfig(NetworkTraining):
     """Queries per history that the simulator answers, for a critic that tells queries apart by what they gain."""
     actor_guide: float = Field(default=0.0, ge=0)
     """Weight of what draws a learned actor that scores places to the posterior's upper confidence bound, when it begins to
-    follow the critic; it falls to 0 until the end. Before, the actor follows that bound alone."""
+    follow the critic; it falls to 0 until the end. Before, the actor imitates that bound alone. At 0 it never does."""
 
     @property
     def uniform_rollouts(self) -> int:
         return self.replay_uniform
+
+    @property
+    def has_guided_actor(self) -> bool:
+        return self.actor_guide > 0
 
     @property
     def costs(self) -> tuple[float, float] | None:

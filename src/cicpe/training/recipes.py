@@ -140,6 +140,9 @@ def fast(problem: Problem, actor: ActorName | None = None) -> Choice:
         actor=actor or chosen,
         actor_kl=actor_kl,
         actor_guide=GUIDANCE if scores else 0.0,
+        # A small network that is fitted to a known value at every probe, rather than along a gradient of it.
+        actor_rate=1.0 if scores else 0.25,
+        actor_delay=1 if scores else 2,
         replay_uniform=KEPT_UNIFORM if scores or actor == "acquisition" else 0,
         query_spreads=_query_spreads(actor or chosen, plan.memory),
         learning_rate=plan.learning_rate,
