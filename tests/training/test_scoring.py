@@ -173,7 +173,8 @@ def gp_trainer(**settings: object) -> Trainer:
     chosen = choose("fast", GPMax(dim=1), "td3").config
     assert isinstance(chosen, TrainingConfig)
     small = {"first_batch": 16, "batch": 16, "horizon": 4, "epsilon": (0.15, 0.2)}
-    return Trainer(GPMax(dim=1), TrainingConfig.model_validate(chosen.model_dump() | small | settings), Budget(updates=40), 1)
+    config = TrainingConfig.model_validate(chosen.model_dump() | small | settings)
+    return Trainer(GPMax(dim=1), config, Budget(updates=40), 1)
 
 
 def believed(trainer: Trainer) -> tuple[NetworkOutput, Tensor]:

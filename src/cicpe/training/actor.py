@@ -75,8 +75,8 @@ def scoring_loss(
     """The loss of a learned actor that scores places (TD3 where X != A and the memory holds a function).
 
     L = E[-sum_j pi_j A(h, a_j) / s - tau H(pi) + beta KL(G || pi)], with pi the softmax of the scores over the memory's
-    probes a_j, s the spread of the gains A over them, and G all on the probe with the highest upper confidence bound. The
-    sum is exact: no query is drawn, and a probe far from the others is as near as any.
+    probes a_j, s the spread of the gains A over them, and G all on the probe with the highest upper confidence bound.
+    The sum is exact: no query is drawn, and a probe far from the others is as near as any.
 
     Args:
         network: Holds the actor, and a critic that tells queries apart by what they gain.
@@ -91,9 +91,11 @@ def scoring_loss(
         The loss, averaged over episodes and weighted over prefixes.
     """
     rows = torch.randperm(len(features), generator=rng)[:SCORED_ROWS]
-    parts = output.state, output.memory_features, output.critic_features
-    state, memory_features, critic_features = (trees.select(part, rows) for part in parts)
-    seen = output._replace(state=state, memory_features=memory_features, critic_features=critic_features)
+    seen = output._replace(
+        state=trees.select(output.state, rows),
+        memory_features=trees.select(output.memory_features, rows),
+        critic_features=trees.select(output.critic_features, rows),
+    )
     log_policy = network.probe_scores(seen, features[rows]).log_softmax(dim=-1)
     loss = torch.zeros(log_policy.shape[:2])
     if value_weight > 0:
@@ -103,7 +105,9 @@ def scoring_loss(
             gains = gains / gains.square().mean().sqrt().clamp_min(1e-6)
         loss = loss + value_weight * (log_policy.exp() * (ENTROPY * log_policy - gains)).sum(dim=-1)
     if guide_weight > 0:
-        mean, std = memory_features.function_mean, memory_features.function_std
+        mean, std = seen.memory_features.function_mean, seen.memory_features.function_std
+        assert mean is not None
+        assert std is not None
         best = (mean + GUIDE_SPREAD * std).argmax(dim=-1, keepdim=True)
         loss = loss - guide_weight * log_policy.gather(-1, best)[..., 0]
     return (weights[rows] * loss[:, :-1]).sum(dim=1).mean()

@@ -240,8 +240,8 @@ class TrainingConfig(NetworkTraining):
     gain_candidates: int = Field(default=8, ge=1)
     """Queries per history that the simulator answers, for a critic that tells queries apart by what they gain."""
     actor_guide: float = Field(default=0.0, ge=0)
-    """Weight of what draws a learned actor that scores places to the posterior's upper confidence bound, when it begins to
-    follow the critic; it falls to 0 until the end. Before, the actor imitates that bound alone. At 0 it never does."""
+    """Weight of what draws a learned actor that scores places to the posterior's upper confidence bound, when it begins
+    to follow the critic; it falls to 0 until the end. Before, the actor imitates that bound alone; at 0, never."""
 
     @property
     def uniform_rollouts(self) -> int:

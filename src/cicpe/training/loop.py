@@ -115,7 +115,7 @@ class Trainer(BaseTrainer[TrainingConfig]):
         return LossTerms(inference, stop, continuation, actor)
 
     def _actor_loss(self, output: NetworkOutput, features: Tensor, goal: Goal, weights: Tensor) -> Tensor:
-        """The loss of the learned actor; one that scores places follows its guide at first, and the critic more and more."""
+        """The loss of the learned actor; one that scores places imitates its guide at first, and then ever less."""
         config, network = self.config, self.network
         if not isinstance(network.actor, ScoringHead):
             return actor_loss(network, output, features, goal, weights, config.actor_kl, self.rng)

@@ -31,7 +31,7 @@ IMITATION = 0.1
 """Weight of the term that draws a learned actor to the posterior, where queries and answers share a space: without it
 the actor follows what the young critic makes of queries that nobody has made."""
 GUIDANCE = 0.1
-"""Weight of the term that draws a learned actor to the posterior's upper confidence bound, where queries and answers differ."""
+"""Weight of the term that draws a learned actor to the posterior's upper bound, where queries are no answers."""
 KEPT_UNIFORM = 4
 """Rollouts with uniform queries that a replay keeps for a critic that is to tell queries apart."""
 LINEAR_ATTENTION = DeltaRuleConfig(hidden=64, heads=2, layers=2, readout="pooling")

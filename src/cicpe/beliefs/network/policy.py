@@ -43,8 +43,8 @@ class ActorConfig(GrownConfig):
     Else the actor reads what inference has made of the history."""
 
     scores: bool = False
-    """Score every place at which the memory has its function by what its neighbourhood looks like, and query the best (a
-    learned acquisition function), rather than map the whole history to a query. Needs a memory that holds a function."""
+    """Score every place at which the memory has its function by what its neighbourhood looks like, and query the best
+    (a learned acquisition function), rather than map the history to a query. Needs a memory that holds a function."""
 
     def build(self, memory: Memory, query_space: Space, answer_space: Space) -> "ActorHead | ScoringHead":
         """The network that this describes."""
@@ -133,9 +133,9 @@ class ActorHead(nn.Module):
 class ScoringHead(nn.Module):
     """s(h, a, epsilon): one small MLP for every place a, on what the place looks like and on the goal features.
 
-    A place is told from the others by its neighbourhood alone (``Memory.features_near``), so that what is learned at one
-    holds at all of them. The policy over a set of places is the softmax of their scores. Its inputs are detached: an
-    actor's loss trains the actor alone.
+    A place is told from the others by its neighbourhood alone (``Memory.features_near``), so that what is learned at
+    one holds at all of them. The policy over a set of places is the softmax of their scores. Its inputs are detached:
+    an actor's loss trains the actor alone.
     """
 
     def __init__(self, config: ActorConfig, memory: Memory) -> None:
