@@ -4,48 +4,22 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Generator, Tensor
+from torch import Tensor
 
 from cicpe.beliefs.network.critic import CriticConfig, Goal
 from cicpe.beliefs.network.memories.recurrent import RecurrentConfig
 from cicpe.beliefs.network.memories.regression import RegressionConfig
 from cicpe.beliefs.network.network import Network, NetworkConfig
 from cicpe.beliefs.network.query_rules import make_actor
-from cicpe.problems import Problem, TaskBatch
+from cicpe.problems import TaskBatch
 from cicpe.problems.gp_max import GPMax
-from cicpe.spaces import Box, Interval
 from cicpe.training.config import PaperConfig, TrainingConfig
 from cicpe.training.gains import ROWS, SOFTNESS, Tried, gain_loss
 from cicpe.training.loop import Trainer, build_network
 from cicpe.training.losses import smooth_success
 from cicpe.training.recipes import choose
 from cicpe.training.schedule import Budget
-from small_runs import make_rng
-
-SHARP = (0.15, 0.85)
-
-
-class Lenses(Problem):
-    """The target is seen through a lens that is sharp at one setting, which is known and differs between tasks."""
-
-    query_space = Box([0.0], [1.0])
-    answer_space = Interval(-1.0, 1.0)
-    horizon = 2
-    context_names = ("sharp",)
-
-    def sample(self, n: int, rng: Generator) -> Tensor:
-        drawn = torch.rand(n, 2, generator=rng)
-        return torch.stack([2 * drawn[:, 0] - 1, SHARP[0] + (SHARP[1] - SHARP[0]) * drawn[:, 1]], dim=1)
-
-    def context(self, task: Tensor) -> Tensor:
-        return task[:, 1:]
-
-    def observe(self, task: Tensor, query: Tensor, rng: Generator) -> Tensor:
-        blur = 0.05 + 2 * (query - task[:, 1:]).abs()
-        return task[:, :1] + blur * torch.randn(len(task), 1, generator=rng)
-
-    def target(self, task: Tensor) -> Tensor:
-        return task[:, :1]
+from small_runs import SHARP, Lenses, make_rng
 
 
 def lens_config(**settings: object) -> TrainingConfig:

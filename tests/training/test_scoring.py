@@ -16,9 +16,8 @@ from cicpe.beliefs.network.memories.registry import MEMORIES, register_memory
 from cicpe.beliefs.network.network import Network, NetworkConfig, NetworkOutput
 from cicpe.beliefs.network.policy import ActorConfig, ScoringHead
 from cicpe.beliefs.network.query_rules import Scored, make_actor
-from cicpe.problems import Problem, TaskBatch
+from cicpe.problems import TaskBatch
 from cicpe.problems.gp_max import GPMax
-from cicpe.spaces import Box, Interval
 from cicpe.training import actor
 from cicpe.training.actor import actor_gradients, scoring_loss
 from cicpe.training.checkpoint import restore_checkpoint, save_checkpoint
@@ -26,32 +25,7 @@ from cicpe.training.config import PaperConfig, TrainingConfig
 from cicpe.training.loop import Trainer
 from cicpe.training.recipes import choose
 from cicpe.training.schedule import Budget
-from small_runs import make_rng
-
-SHARP = (0.15, 0.85)
-
-
-class Lenses(Problem):
-    """The target is seen through a lens that is sharp at one setting, which is known and differs between tasks."""
-
-    query_space = Box([0.0], [1.0])
-    answer_space = Interval(-1.0, 1.0)
-    horizon = 2
-    context_names = ("sharp",)
-
-    def sample(self, n: int, rng: Generator) -> Tensor:
-        drawn = torch.rand(n, 2, generator=rng)
-        return torch.stack([2 * drawn[:, 0] - 1, SHARP[0] + (SHARP[1] - SHARP[0]) * drawn[:, 1]], dim=1)
-
-    def context(self, task: Tensor) -> Tensor:
-        return task[:, 1:]
-
-    def observe(self, task: Tensor, query: Tensor, rng: Generator) -> Tensor:
-        blur = 0.05 + 2 * (query - task[:, 1:]).abs()
-        return task[:, :1] + blur * torch.randn(len(task), 1, generator=rng)
-
-    def target(self, task: Tensor) -> Tensor:
-        return task[:, :1]
+from small_runs import SHARP, Lenses, make_rng
 
 
 class BenchState(NamedTuple):
