@@ -162,20 +162,21 @@ def learned_queries_figure(tasks: int = 500) -> Drawn | None:
     trajectories = collected(model, problem, tasks)
     spreads = ", ".join(f"{trajectories[:, k].std():.2f}" for k in range(5))
     caption = (
-        f"Four functions and the queries that the learned actor made of them, not chosen (seeds {SEED} to {SEED + 3}). Over {tasks} other "
-        f"tasks the standard deviations of its first five queries are {spreads}: before anything is seen all histories are alike, and "
-        "then they differ (uniform places have 0.29)."
+        f"Four functions and the queries that the learned actor made of them, not chosen (seeds {SEED} to {SEED + 3}). Deployed, it "
+        f"draws from its scores at temperature {model.calibration.query_spread:g}. Always at the highest score, and over {tasks} tasks, the standard "
+        f"deviations of its first five queries are {spreads}: before anything is seen all histories are alike, and then they "
+        "differ (uniform places have 0.29)."
     )
     return Drawn(plot_paths(shown, title=title), caption)
 
 
 def collected(model: cicpe.Model, problem: cicpe.Problem, tasks: int) -> np.ndarray:
-    """The first queries of a model's agent on fresh tasks, with no stop: tasks x 5."""
+    """The first queries of a model on fresh tasks, without a draw and with no stop: tasks x 5."""
     batch, rng = TaskBatch.draw(problem, tasks, torch.Generator().manual_seed(SEED)), torch.Generator().manual_seed(1)
     belief, queries = model.belief, []
     state = belief.begin(batch.context)
     for _ in range(5):
-        query = belief.assess(state, (0.15,), rng, model.calibration.query_spread).query[:, 0]
+        query = belief.assess(state, (0.15,), rng, query_spread=0.0).query[:, 0]
         state = belief.update(state, query, batch.observe(query, rng))
         queries.append(query[:, 0].numpy())
     return np.stack(queries, axis=1)
