@@ -68,7 +68,7 @@ class LogUniformLengths(Problem):
 def models() -> Iterator[tuple[str, cicpe.Model]]:
     """The models that there are, by what the page calls them."""
     yield f"`{ZOO}` (ucb)", cicpe.load(ZOO)
-    for actor in ("td3", "ucb", "uniform"):
+    for actor in ("td3", "uniform"):
         run = Run("gp-max", 1, actor, "fast")
         if run.is_there:
             yield f"{actor} of `benchmarks/actors.py`", cicpe.load(run.folder)
