@@ -12,6 +12,7 @@ from cicpe.problems import Problem
 sys.path.insert(0, str(ROOT / "benchmarks"))
 
 from actor_models import APART, OWN, PAPER, ActorBudget, agents, model_of, run_in_figures
+from actor_models import Run as Run
 from actors_page import is_foreign
 
 STOPS = ("calibrated", "own", "never")

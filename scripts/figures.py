@@ -20,6 +20,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from actor_agents import Run
 from figure_parts import DELTA, EPISODES, HARDEST, IMAGES, RESULTS, SEED, Drawn, counted, played, small_png
 from matplotlib.figure import Figure
 from paper_figures import draw_study, studies
@@ -39,6 +40,7 @@ from cicpe.plots.query_space import plot_paths, plot_planes
 from cicpe.plots.reliability import AtTheStop, plot_reliability
 from cicpe.plots.style import COLOURS, GREY, INK, dress, new_figure, styled
 from cicpe.plots.trajectory import plot_trajectory
+from cicpe.problems import TaskBatch
 from cicpe.problems.ackley import DECAY, FREQUENCY, Ackley, AckleyTask
 from cicpe.problems.geochem import Geochem
 from cicpe.reporting.comparison_page import method_of, read_comparison
@@ -146,6 +148,40 @@ def paths_figure() -> Drawn:
     return Drawn(figure, f"Four functions and the queries made of them, not chosen (seeds {SEED} to {SEED + 3}).")
 
 
+def learned_queries_figure(tasks: int = 500) -> Drawn | None:
+    """What the learned actor asks where queries are no answers, and how much its queries differ between histories."""
+    run = Run("gp-max", 1, "td3", "fast")
+    if not run.is_there:
+        print("gp-td3: skipped, benchmarks/actors.py has made no td3 of gp-max here")
+        return None
+    epsilon, noise = HARDEST["gp-max-1d"]
+    model = cicpe.load(run.folder)
+    agent, problem = model.agent(epsilon, DELTA), model.tasks({"noise": noise})
+    title = f"gp-max-1d, td3 (fast), epsilon {epsilon:g}, noise {noise:g}"
+    shown = [path_queries(example, epsilon) for example in play_examples(agent, problem, 4, SEED)]
+    trajectories = collected(model, problem, tasks)
+    spreads = ", ".join(f"{trajectories[:, k].std():.2f}" for k in range(5))
+    caption = (
+        f"Four functions and the queries that the learned actor made of them, not chosen (seeds {SEED} to {SEED + 3}). Deployed, it "
+        f"draws from its scores at temperature {model.calibration.query_spread:g}. Always at the highest score, and over {tasks} tasks, the standard "
+        f"deviations of its first five queries are {spreads}: before anything is seen all histories are alike, and then they "
+        "differ (uniform places have 0.29)."
+    )
+    return Drawn(plot_paths(shown, title=title), caption)
+
+
+def collected(model: cicpe.Model, problem: cicpe.Problem, tasks: int) -> np.ndarray:
+    """The first queries of a model on fresh tasks, without a draw and with no stop: tasks x 5."""
+    batch, rng = TaskBatch.draw(problem, tasks, torch.Generator().manual_seed(SEED)), torch.Generator().manual_seed(1)
+    belief, queries = model.belief, []
+    state = belief.begin(batch.context)
+    for _ in range(5):
+        query = belief.assess(state, (0.15,), rng, query_spread=0.0).query[:, 0]
+        state = belief.update(state, query, batch.observe(query, rng))
+        queries.append(query[:, 0].numpy())
+    return np.stack(queries, axis=1)
+
+
 def copper_figure(epsilon: float = 0.2) -> Drawn | None:
     """Held-out regions of split 0, the first three of each group by name."""
     if "geochem-2d" not in zoo.names():
@@ -235,6 +271,7 @@ FIGURES: dict[str, Callable[[], Drawn | None]] = {
     "query-plane": planes_figure,
     "ackley-plane": ackley_planes_figure,
     "gp-paths": paths_figure,
+    "gp-td3": learned_queries_figure,
     "copper-maps": copper_figure,
     "reliability": reliability_figure,
     "ackley-range": ackley_figure,

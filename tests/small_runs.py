@@ -10,15 +10,40 @@ import cicpe
 from cicpe.model import Model
 from cicpe.problems import Problem
 from cicpe.problems.binary_search import BinarySearch
-from cicpe.spaces import Box
+from cicpe.spaces import Box, Interval
 from cicpe.training.base import AnyTrainer, Losses
 
 TINY: dict[str, Any] = {"first_batch": 12, "batch": 16, "horizon": 5, "query_spreads": (0.5,)}
 UPDATES = 40
+SHARP = (0.15, 0.85)
+"""Where a lens may be sharp."""
 
 
 def make_rng(seed: int = 0) -> Generator:
     return torch.Generator().manual_seed(seed)
+
+
+class Lenses(Problem):
+    """The target is seen through a lens that is sharp at one setting, which is known and differs between tasks."""
+
+    query_space = Box([0.0], [1.0])
+    answer_space = Interval(-1.0, 1.0)
+    horizon = 2
+    context_names = ("sharp",)
+
+    def sample(self, n: int, rng: Generator) -> Tensor:
+        drawn = torch.rand(n, 2, generator=rng)
+        return torch.stack([2 * drawn[:, 0] - 1, SHARP[0] + (SHARP[1] - SHARP[0]) * drawn[:, 1]], dim=1)
+
+    def context(self, task: Tensor) -> Tensor:
+        return task[:, 1:]
+
+    def observe(self, task: Tensor, query: Tensor, rng: Generator) -> Tensor:
+        blur = 0.05 + 2 * (query - task[:, 1:]).abs()
+        return task[:, :1] + blur * torch.randn(len(task), 1, generator=rng)
+
+    def target(self, task: Tensor) -> Tensor:
+        return task[:, :1]
 
 
 class Seen(Problem):

@@ -1,50 +1,25 @@
 """What queries gain in one step: the targets by hand, who learns what, and a known best query for every task."""
 
+from typing import Any
+
 import pytest
 import torch
-from torch import Generator, Tensor
+from torch import Tensor
 
 from cicpe.beliefs.network.critic import CriticConfig, Goal
 from cicpe.beliefs.network.memories.recurrent import RecurrentConfig
 from cicpe.beliefs.network.memories.regression import RegressionConfig
 from cicpe.beliefs.network.network import Network, NetworkConfig
 from cicpe.beliefs.network.query_rules import make_actor
-from cicpe.problems import Problem, TaskBatch
+from cicpe.problems import TaskBatch
 from cicpe.problems.gp_max import GPMax
-from cicpe.spaces import Box, Interval
-from cicpe.training.actor import actor_loss
 from cicpe.training.config import PaperConfig, TrainingConfig
-from cicpe.training.gains import SOFTNESS, Tried, gain_loss
+from cicpe.training.gains import ROWS, SOFTNESS, Tried, gain_loss
 from cicpe.training.loop import Trainer, build_network
 from cicpe.training.losses import smooth_success
 from cicpe.training.recipes import choose
 from cicpe.training.schedule import Budget
-from small_runs import make_rng
-
-SHARP = (0.15, 0.85)
-
-
-class Lenses(Problem):
-    """The target is seen through a lens that is sharp at one setting, which is known and differs between tasks."""
-
-    query_space = Box([0.0], [1.0])
-    answer_space = Interval(-1.0, 1.0)
-    horizon = 2
-    context_names = ("sharp",)
-
-    def sample(self, n: int, rng: Generator) -> Tensor:
-        drawn = torch.rand(n, 2, generator=rng)
-        return torch.stack([2 * drawn[:, 0] - 1, SHARP[0] + (SHARP[1] - SHARP[0]) * drawn[:, 1]], dim=1)
-
-    def context(self, task: Tensor) -> Tensor:
-        return task[:, 1:]
-
-    def observe(self, task: Tensor, query: Tensor, rng: Generator) -> Tensor:
-        blur = 0.05 + 2 * (query - task[:, 1:]).abs()
-        return task[:, :1] + blur * torch.randn(len(task), 1, generator=rng)
-
-    def target(self, task: Tensor) -> Tensor:
-        return task[:, :1]
+from small_runs import SHARP, Lenses, make_rng
 
 
 def lens_config(**settings: object) -> TrainingConfig:
@@ -86,15 +61,15 @@ def test_the_best_query_of_each_task_is_found() -> None:
 
 
 @pytest.mark.parametrize("seed", [0, 1])
-def test_gains_are_what_one_more_observation_changes(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_gains_are_the_success_after_one_more_observation(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Lenses, "observe", lambda self, task, query, rng: task[:, :1] + query)
     trainer = Trainer(Lenses(), lens_config(horizon=2), Budget(updates=10), seed=seed)
     network, batch = trainer.network, trainer._rollout(0.5)
     goal = Goal(torch.full((64,), 0.3), torch.full((64,), 0.01))
-    tried = Tried.draw(batch, goal, 8, make_rng(seed))
-    gains = tried.gains(network, make_rng())
-    assert gains.shape == (48, 8)
-    assert 0 <= tried.time < 2
+    tried = Tried.draw(batch, goal, 8, 2 * seed, make_rng(seed))
+    success = tried.successes(network, make_rng())
+    assert success.shape == (ROWS, 8)
+    assert tried.time == seed  # of two steps, the first parts are the one, the last the other
     tasks = tried.histories.tasks
     with torch.no_grad():
         before = network.begin(tasks.context)
@@ -103,10 +78,32 @@ def test_gains_are_what_one_more_observation_changes(seed: int, monkeypatch: pyt
         for k in range(8):
             query = tried.query[:, k]
             after = network.step(before, query, tasks.observe(query, make_rng()))
-            answers = (network.believe(state).posterior.recommendation[:, 0] for state in (after, before))
-            one, other = (smooth_success(tasks.loss(x), torch.full((48,), 0.3), SOFTNESS) for x in answers)
-            torch.testing.assert_close(gains[:, k], one - other, rtol=1e-4, atol=1e-5)
-    assert float(gains.std()) > 0
+            loss = tasks.loss(network.believe(after).posterior.recommendation[:, 0])
+            by_hand = smooth_success(loss, torch.full((ROWS,), 0.3), SOFTNESS)
+            torch.testing.assert_close(success[:, k], by_hand, rtol=1e-4, atol=1e-5)
+    assert float(success.std()) > 0
+
+
+def test_what_candidates_of_one_history_have_in_common_is_not_learned(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is the history's: a critic that is off by any amount per history has nothing to learn."""
+    trainer = Trainer(Lenses(), lens_config(), Budget(updates=10))
+    network, batch, goal = trainer.network, trainer._rollout(0.5), trainer._draw_goal(64)
+    output = network.believe(network.unroll(batch.tasks.context, batch.query, batch.observation))
+    features = network.goal_features(output.state, output, goal.epsilon)
+    estimates = Tried.estimates
+
+    def loss(shift: float) -> float:
+        def shifted(self: Tried, *parts: Any) -> Tensor:
+            each = shift * torch.randn((ROWS, 1), generator=make_rng(5))
+            return estimates(self, *parts) + each
+
+        monkeypatch.setattr(Tried, "estimates", shifted)
+        return float(gain_loss(network, output, features, batch, goal, 8, make_rng()).detach())
+
+    assert loss(3.0) == pytest.approx(loss(0.0), rel=1e-3)
+    # Negative control: a shift that differs between the candidates of a history counts.
+    monkeypatch.setattr(Tried, "estimates", lambda *parts: estimates(*parts) + torch.linspace(0, 1, 8))
+    assert float(gain_loss(network, output, features, batch, goal, 8, make_rng()).detach()) > loss(0.0) + 0.02
 
 
 def test_gains_and_values_are_learned_apart() -> None:
@@ -174,44 +171,3 @@ def test_at_first_the_posterior_guides_half_of_the_episodes() -> None:
     assert [trainer._rule(progress) is trainer.guide for progress in (0.0, 0.2, 0.4, 1.0)] == [True, True, False, False]
     shares = [min(1.0, trainer._random_share(progress)) for progress in (0.0, 0.2, 0.3, 1.0)]
     assert shares == pytest.approx([1.0, 0.5, 0.5, 0.05])
-
-
-def test_td3_is_drawn_to_the_best_probe_where_queries_are_no_answers() -> None:
-    chosen = choose("fast", GPMax(dim=1), "td3").config
-    assert isinstance(chosen, TrainingConfig)
-    assert chosen.network.critic.gains
-    assert chosen.actor_probes > 0
-    trainer = Trainer(GPMax(dim=1), chosen.model_copy(update={"first_batch": 16, "batch": 16}), Budget(updates=4), 0)
-    network, rng = trainer.network, torch.Generator().manual_seed(0)
-    assert trainer.guide is not None
-    batch = trainer._rollout(0.9)
-    goal = trainer._draw_goal(16)
-    output = network.believe(network.unroll(batch.tasks.context, batch.query, batch.observation))
-    features = network.goal_features(output.state, output, goal.epsilon)
-    best = network.best_probe(output, features)
-    assert best is not None
-    # By hand: the critic's own gains at the probes, one after the other.
-    shape = features.shape[:2]
-    gains = torch.stack(
-        [
-            network.gains(
-                output.state, output, features, network.query_space.from_unit(probe.float()).expand(*shape, -1)
-            )
-            for probe in trainer.network.memory.probes_KQ
-        ],
-        dim=-1,
-    )
-    top = gains.gather(-1, (best[..., :1] == network.memory.probes_KQ[:, 0].float()).int().argmax(-1, keepdim=True))
-    assert torch.allclose(top[..., 0], gains.amax(dim=-1), atol=1e-5)
-    weights = torch.ones(16, batch.query.shape[1])
-    near, far = (
-        float(actor_loss(network, output, features, goal, weights, 0.0, rng, probe_weight=weight).detach())
-        for weight in (0.0, 1.0)
-    )
-    apart = (network.policy(output, features).mean_unit - best).square().sum(dim=-1)[:, :-1].sum(dim=1).mean()
-    assert far - near == pytest.approx(float(apart.detach()), rel=1e-4)
-
-
-def test_being_drawn_to_probes_needs_probes() -> None:
-    with pytest.raises(ValueError, match="actor_probes = 1: needs actor td3"):
-        TrainingConfig(actor="td3", actor_probes=1.0)

@@ -1,18 +1,27 @@
-"""The update of the learned actor (td3): it follows the critic, where X = A the posterior too, and where X != A, if the
-critic tells queries apart by what they gain, the best of the memory's probes."""
+"""The update of the learned actor (td3): it follows the critic, and a guide beside it.
+
+Where X = A the guide is the posterior itself, where X != A and the memory holds a function its upper confidence bound.
+"""
 
 import torch
 from jaxtyping import Float
 from torch import Generator, Tensor
 
+from cicpe import trees
 from cicpe.beliefs.network.critic import Goal
 from cicpe.beliefs.network.network import Network, NetworkOutput
-from cicpe.beliefs.network.policy import Policy, moments
+from cicpe.beliefs.network.policy import ActorHead, Policy, moments
 
 KNEE = 1.5
 """Where a tanh counts as saturating: at nine tenths of its way."""
 SATURATION = 0.01
 """Weight of that: enough to turn back a query that the critic has stopped asking for."""
+SCORED_ROWS = 48
+"""Histories of an update that an actor which scores places learns from: each is as many places as there are probes."""
+ENTROPY = 0.1
+"""Weight of the entropy of scores beside gains of unit spread: places that are nearly as good are queried too."""
+GUIDE_SPREAD = 2.0
+"""Weight of the standard deviation in the upper confidence bound that guides at first."""
 
 
 def actor_loss(
@@ -24,14 +33,11 @@ def actor_loss(
     kl_weight: float,
     rng: Generator,
     saturation_price: float = SATURATION,
-    probe_weight: float = 0.0,
 ) -> Tensor:
     """The loss of the learned actor (the paper's deterministic and Gaussian TD3 losses).
 
     L = E[-Q_1(h, A) + beta KL(I || pi)], with A = pi(h) of a deterministic actor and A ~ pi(. | h) of a
-    Gaussian one, plus a small price on saturation. beta is 0 for a deterministic actor. A gradient of Q finds the
-    top of the hill that a query is on, and no other; with ``probe_weight`` the actor is also drawn to the best of the
-    probes at which the memory has its function, by the same critic.
+    Gaussian one, plus a small price on saturation. beta is 0 for a deterministic actor.
 
     Args:
         network: Holds the actor and the critic.
@@ -42,12 +48,11 @@ def actor_loss(
         kl_weight: beta.
         rng: Draws the queries of a Gaussian actor.
         saturation_price: Weight of the price on saturation.
-        probe_weight: Weight of the squared distance from the best probe, in unit coordinates.
 
     Returns:
         The loss, averaged over episodes and weighted over prefixes.
     """
-    assert network.actor is not None
+    assert isinstance(network.actor, ActorHead)
     policy = network.policy(output, features)
     noise = torch.randn(policy.mean_unit.shape, generator=rng)
     query = network.actor.draw(policy, noise, float(network.actor.config.gaussian))
@@ -55,12 +60,57 @@ def actor_loss(
     loss = saturation_price * saturation(policy) - value
     if kl_weight > 0:
         loss = loss + kl_weight * imitation(*moments(output.posterior, network.answer_space), policy)
-    if probe_weight > 0:
-        with torch.no_grad():
-            best = network.best_probe(output, features)
-        assert best is not None, "drawn to probes: needs a memory that holds a function, and a critic with gains"
-        loss = loss + probe_weight * (policy.mean_unit - best).square().sum(dim=-1)
     return (weights * loss[:, :-1]).sum(dim=1).mean()
+
+
+def scoring_loss(
+    network: Network,
+    output: NetworkOutput,
+    features: Float[Tensor, "batch prefix goal"],
+    weights: Float[Tensor, "batch step"],
+    value_weight: float,
+    guide_weight: float,
+    rng: Generator,
+) -> Tensor:
+    """The loss of a learned actor that scores places (TD3 where X != A and the memory holds a function).
+
+    L = E[-sum_j pi_j A(h, a_j) / s - tau H(pi) + beta KL(G || pi)], with pi the softmax of the scores over the memory's
+    probes a_j, s the spread of the gains A over them, and G all on the probe with the highest upper confidence bound.
+    The sum is exact: no query is drawn, and a probe far from the others is as near as any.
+
+    Args:
+        network: Holds the actor, and a critic that tells queries apart by what they gain.
+        output: What the network makes of the prefixes.
+        features: The critic's goal features at those prefixes.
+        weights: The weight of each prefix but the last.
+        value_weight: Weight of the first two terms.
+        guide_weight: beta.
+        rng: Draws the histories that the actor learns from.
+
+    Returns:
+        The loss, averaged over episodes and weighted over prefixes.
+    """
+    rows = torch.randperm(len(features), generator=rng)[:SCORED_ROWS]
+    seen = output._replace(
+        state=trees.select(output.state, rows),
+        memory_features=trees.select(output.memory_features, rows),
+        critic_features=trees.select(output.critic_features, rows),
+    )
+    log_policy = network.probe_scores(seen, features[rows]).log_softmax(dim=-1)
+    loss = torch.zeros(log_policy.shape[:2])
+    if value_weight > 0:
+        with torch.no_grad():
+            gains = network.probe_gains(seen, features[rows])
+            gains = gains - gains.mean(dim=-1, keepdim=True)
+            gains = gains / gains.square().mean().sqrt().clamp_min(1e-6)
+        loss = loss + value_weight * (log_policy.exp() * (ENTROPY * log_policy - gains)).sum(dim=-1)
+    if guide_weight > 0:
+        mean, std = seen.memory_features.function_mean, seen.memory_features.function_std
+        assert mean is not None
+        assert std is not None
+        best = (mean + GUIDE_SPREAD * std).argmax(dim=-1, keepdim=True)
+        loss = loss - guide_weight * log_policy.gather(-1, best)[..., 0]
+    return (weights[rows] * loss[:, :-1]).sum(dim=1).mean()
 
 
 def actor_gradients(parameters: list[torch.nn.Parameter], loss: Tensor, clip: float) -> None:

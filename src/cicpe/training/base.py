@@ -38,6 +38,8 @@ RANDOM_START = 0.1
 """Share of training over which queries go from uniform to the actor's own."""
 
 
+GUIDE_SPREADS = (1.0, 1.5, 2.0, 2.5)
+"""Weights of the standard deviation in the upper confidence bound that guides, one drawn per episode."""
 GUIDED_RANDOM = 0.5
 """Share of episodes with uniform queries while a guide chooses the others."""
 BY_VALUE = ("td3", "search", "acquisition")
@@ -201,7 +203,8 @@ class BaseTrainer(ABC, Generic[ConfigT]):
         seed, config = int(torch.randint(2**62, (1,), generator=self.rng)), self.config
         tasks = TaskBatch.draw(self.problem, n, torch.Generator().manual_seed(seed))
         share = self._random_share(progress)
-        return seed, tasks, draw_behaviour(n, config.query_spreads, share, config.random_queries, self.rng)
+        spreads = GUIDE_SPREADS if self._rule(progress) is self.guide else config.query_spreads
+        return seed, tasks, draw_behaviour(n, spreads, share, config.random_queries, self.rng)
 
     def _update(self, batch: Trajectories, progress: float) -> None:
         """Makes a gradient step, and moves the second network."""
@@ -278,8 +281,8 @@ class BaseTrainer(ABC, Generic[ConfigT]):
 
     def _actor_is_due(self) -> bool:
         config = self.config
-        waited = self.progress >= config.actor_start and self.at.update % config.actor_delay == 0
-        return self.network.actor is not None and waited
+        begun = self.progress >= config.actor_start or config.has_guided_actor
+        return self.network.actor is not None and begun and self.at.update % config.actor_delay == 0
 
     def _descend(self, terms: LossTerms, progress: float) -> None:
         """Makes a gradient step on the terms."""

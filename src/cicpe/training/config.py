@@ -110,6 +110,11 @@ class NetworkTraining(BeliefConfig, GrownConfig):
         return 0
 
     @property
+    def has_guided_actor(self) -> bool:
+        """Whether the learned actor imitates a guide before it follows the critic."""
+        return False
+
+    @property
     def values_gains(self) -> bool:
         """Whether the critic values a query by what it gains over stopping now."""
         return False
@@ -188,6 +193,8 @@ class NetworkTraining(BeliefConfig, GrownConfig):
     def _critic_fits(self) -> "NetworkTraining":
         if self.network.critic.gains and self.kind != "networks":
             raise ValueError("network.critic.gains = True: needs our training loop (recipe fast), which fits them")
+        if self.network.actor is not None and self.network.actor.scores and self.kind != "networks":
+            raise ValueError("network.actor.scores = True: needs our training loop (recipe fast)")
         if self.actor == "acquisition" and not self.network.critic.gains:
             raise ValueError("actor = 'acquisition': needs network.critic.gains = True")
         return self
@@ -209,7 +216,7 @@ class NetworkTraining(BeliefConfig, GrownConfig):
 class TrainingConfig(NetworkTraining):
     """Every knob of our training loop. ``cicpe.training.recipes`` names the useful combinations."""
 
-    LATER: ClassVar[frozenset[str]] = frozenset({"replay_uniform", "gain_candidates", "actor_probes"})
+    LATER: ClassVar[frozenset[str]] = frozenset({"replay_uniform", "gain_candidates", "actor_guide"})
 
     kind: Literal["networks"] = "networks"
 
@@ -232,13 +239,17 @@ class TrainingConfig(NetworkTraining):
     """How many rollouts with uniform queries the replay keeps beside the others, however old."""
     gain_candidates: int = Field(default=8, ge=1)
     """Queries per history that the simulator answers, for a critic that tells queries apart by what they gain."""
-    actor_probes: float = Field(default=0.0, ge=0)
-    """Weight of what draws the learned actor (td3) to the best of the memory's probes, by what the critic says that
-    they gain: the gradient of a value leads to the nearest top alone."""
+    actor_guide: float = Field(default=0.0, ge=0)
+    """Weight of what draws a learned actor that scores places to the posterior's upper confidence bound, when it begins
+    to follow the critic; it falls to 0 until the end. Before, the actor imitates that bound alone; at 0, never."""
 
     @property
     def uniform_rollouts(self) -> int:
         return self.replay_uniform
+
+    @property
+    def has_guided_actor(self) -> bool:
+        return self.actor_guide > 0
 
     @property
     def costs(self) -> tuple[float, float] | None:
@@ -258,12 +269,14 @@ class TrainingConfig(NetworkTraining):
         check_range("cost", self.cost)
         if self.shaped and self.actor in ("td3", "search", "acquisition"):
             raise ValueError("shaped = True: needs an actor that reads no values (not td3, search or acquisition)")
-        holds_function = self.network.memory.holds_function
-        if self.actor_probes and not (self.actor == "td3" and self.network.critic.gains and holds_function):
+        scores = self.network.actor is not None and self.network.actor.scores
+        if scores and not (self.network.critic.gains and self.network.memory.holds_function):
             raise ValueError(
-                f"actor_probes = {self.actor_probes:g}: needs actor td3, network.critic.gains = True and a "
-                "memory that holds a function (regression)"
+                "network.actor.scores = True: needs network.critic.gains = True and a memory that holds a function "
+                "(regression)"
             )
+        if self.actor_guide and not scores:
+            raise ValueError(f"actor_guide = {self.actor_guide:g}: needs network.actor.scores = True")
         return self
 
 

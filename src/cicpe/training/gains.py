@@ -2,7 +2,9 @@
 
 A trajectory says what one query led to, and most of that is due to the history: over queries a critic's values vary a
 thirtieth as much as over histories. The simulator says more. For one history it can be asked what many candidate
-queries would have been answered, and how much better the next recommendation would have been with each of them.
+queries would have been answered, and how good the next recommendation would have been with each of them. Only the
+differences between candidates of one history are learned: what they have in common, which is most of it, is the
+history's, and would be noise.
 """
 
 from dataclasses import dataclass
@@ -19,8 +21,9 @@ from cicpe.training.losses import smooth_success
 from cicpe.training.replay import select_rows
 from cicpe.training.rollout import Trajectories
 
-ROWS = 48
-"""Histories of an update that candidates are tried on: each costs as much as one history per candidate."""
+TIMES, ROWS = 4, 16
+"""Prefixes at which an update tries candidates, and on how many histories each: every candidate costs as much as one
+history."""
 SOFTNESS = 0.5
 """Width of the success whose gain is learned, relative to epsilon: nearly right is better than far off."""
 NEARBY = 0.1
@@ -41,13 +44,14 @@ class Tried:
     query: Float[Tensor, "row candidate query"]
 
     @classmethod
-    def draw(cls, batch: Trajectories, goal: Goal, candidates: int, rng: Generator) -> "Tried":
+    def draw(cls, batch: Trajectories, goal: Goal, candidates: int, part: int, rng: Generator) -> "Tried":
         """Draws a prefix, and candidates: uniform ones, and a quarter around the queries that were made there.
 
         Args:
             batch: Trajectories.
             goal: Epsilon of each.
             candidates: How many per history.
+            part: Which of ``TIMES`` equal parts of the trajectories the prefix lies in.
             rng: Draws.
 
         Returns:
@@ -55,22 +59,22 @@ class Tried:
         """
         rows = torch.randperm(len(batch.length), generator=rng)[:ROWS]
         histories, space = select_rows(batch, rows), batch.tasks.problem.query_space
-        time = int(torch.randint(max(1, int(histories.length.min())), (1,), generator=rng))
+        time = int((part + float(torch.rand(1, generator=rng))) / TIMES * int(histories.length.min()))
         anywhere = space.sample(len(rows) * candidates, rng).view(len(rows), candidates, -1)
         unit = space.to_unit(histories.query[:, time])[:, None].expand_as(anywhere)
         around = space.project(space.from_unit(unit + NEARBY * torch.randn(unit.shape, generator=rng)))
         nearby = (torch.arange(candidates) < candidates // 4)[:, None]
         return cls(rows, histories, goal.epsilon[rows], time, torch.where(nearby, around, anywhere))
 
-    def gains(self, network: Network, rng: Generator) -> Float[Tensor, "row candidate"]:
-        """r(h') - r(h) of each candidate: the smooth success of the recommendation after its answer, less that before.
+    def successes(self, network: Network, rng: Generator) -> Float[Tensor, "row candidate"]:
+        """r(h') of each candidate: the smooth success of the recommendation after its answer.
 
         Args:
             network: Recommends.
             rng: Draws the answers.
 
         Returns:
-            A number from -1 to 1 per candidate.
+            A number from 0 to 1 per candidate.
         """
         n, many, time = *self.query.shape[:2], self.time
         tasks = self.histories.tasks.select(torch.arange(n).repeat_interleave(many))
@@ -81,11 +85,10 @@ class Tried:
             after = query[:, None], tasks.observe(query, rng)[:, None]
             steps = (torch.cat(parts, dim=1) for parts in zip(before, after, strict=True))
             state = network.unroll(tasks.context, *steps)
-            both = state.at_prefixes(torch.tensor([time, time + 1]).expand(len(query), -1))
-            loss = tasks.loss(network.believe(both).posterior.recommendation)
-            epsilon = self.epsilon.repeat_interleave(many)[:, None]
-            success = smooth_success(loss, epsilon, SOFTNESS)
-        return (success[:, 1] - success[:, 0]).view(n, many)
+            last = state.at_prefixes(torch.full((len(query), 1), time + 1))
+            loss = tasks.loss(network.believe(last).posterior.recommendation[:, 0])
+            success = smooth_success(loss, self.epsilon.repeat_interleave(many), SOFTNESS)
+        return success.view(n, many)
 
     def estimates(self, network: Network, output: NetworkOutput, features: Tensor) -> Float[Tensor, "row candidate"]:
         """A(h, a) of each candidate.
@@ -114,7 +117,7 @@ def gain_loss(
     candidates: int,
     rng: Generator,
 ) -> Float[Tensor, ""]:
-    """Half the squared error of what a critic says that candidate queries gain.
+    """Half the squared error of what a critic says that candidate queries gain over one another.
 
     Args:
         network: Has gains.
@@ -128,6 +131,9 @@ def gain_loss(
     Returns:
         The loss, averaged over histories and candidates.
     """
-    tried = Tried.draw(batch, goal, candidates, rng)
-    gains = tried.gains(network, rng)
-    return (tried.estimates(network, output, features) - gains).square().mean() / 2
+    total = torch.zeros(())
+    for part in range(TIMES):
+        tried = Tried.draw(batch, goal, candidates, part, rng)
+        error = tried.estimates(network, output, features) - tried.successes(network, rng)
+        total = total + (error - error.mean(dim=-1, keepdim=True)).square().mean() / 2
+    return total / TIMES

@@ -22,9 +22,10 @@ from torch import Tensor
 
 from cicpe.beliefs.network.critic import Goal
 from cicpe.beliefs.network.network import Network, NetworkOutput
+from cicpe.beliefs.network.policy import ScoringHead
 from cicpe.statistics import log_uniform
 from cicpe.training import losses
-from cicpe.training.actor import actor_loss
+from cicpe.training.actor import actor_loss, scoring_loss
 from cicpe.training.base import (
     RANDOM_START,
     AnyTrainer,
@@ -110,9 +111,17 @@ class Trainer(BaseTrainer[TrainingConfig]):
             )
         actor = None
         if self._actor_is_due():
-            drawn = {"kl_weight": config.actor_kl, "probe_weight": config.actor_probes}
-            actor = actor_loss(network, output, features, goal, weights[:, :-1], rng=self.rng, **drawn)
+            actor = self._actor_loss(output, features, goal, weights[:, :-1])
         return LossTerms(inference, stop, continuation, actor)
+
+    def _actor_loss(self, output: NetworkOutput, features: Tensor, goal: Goal, weights: Tensor) -> Tensor:
+        """The loss of the learned actor; one that scores places imitates its guide at first, and then ever less."""
+        config, network = self.config, self.network
+        if not isinstance(network.actor, ScoringHead):
+            return actor_loss(network, output, features, goal, weights, config.actor_kl, self.rng)
+        own_time = (self.progress - config.actor_start) / (1 - config.actor_start)
+        value_weight, guide_weight = (0.0, 1.0) if own_time < 0 else (1.0, config.actor_guide * (1 - own_time))
+        return scoring_loss(network, output, features, weights, value_weight, guide_weight, self.rng)
 
     def _values_of_queries(self, batch: Trajectories, output: NetworkOutput, features: Tensor, goal: Goal) -> Tensor:
         """Q(h_t, a_t) of the query made at each prefix t = 0 ... T - 1: batch x step x twin."""

@@ -14,6 +14,7 @@ from cicpe.beliefs.network.memories.per_axis import PerAxisConfig
 from cicpe.beliefs.network.memories.recurrent import RecurrentConfig
 from cicpe.beliefs.network.memories.regression import RegressionConfig
 from cicpe.beliefs.network.network import MemoryConfig, NetworkConfig, PosteriorConfig
+from cicpe.beliefs.network.policy import ActorConfig
 from cicpe.beliefs.network.posteriors.gaussian import GaussianConfig
 from cicpe.beliefs.network.posteriors.mixture import MixtureConfig
 from cicpe.beliefs.network.query_rules import ActorName
@@ -29,8 +30,8 @@ from cicpe.training.config import PAPER_NETWORK, PaperConfig, TrainingConfig
 IMITATION = 0.1
 """Weight of the term that draws a learned actor to the posterior, where queries and answers share a space: without it
 the actor follows what the young critic makes of queries that nobody has made."""
-TO_PROBES = 1.0
-"""Weight of the term that draws a learned actor to the memory's best probe, where queries and answers differ."""
+GUIDANCE = 0.1
+"""Weight of the term that draws a learned actor to the posterior's upper bound, where queries are no answers."""
 KEPT_UNIFORM = 4
 """Rollouts with uniform queries that a replay keeps for a critic that is to tell queries apart."""
 LINEAR_ATTENTION = DeltaRuleConfig(hidden=64, heads=2, layers=2, readout="pooling")
@@ -125,16 +126,24 @@ def fast(problem: Problem, actor: ActorName | None = None) -> Choice:
         memory = PerAxisConfig(view="relative") if isinstance(memory, PerAxisConfig) else memory
     if (actor or chosen) == "td3" and facts.same_spaces:
         actor_kl = IMITATION
-    # Where X != A no posterior draws the actor: a critic that has tried many queries per history does, by its probes.
-    by_probes = (actor or chosen) == "td3" and not facts.same_spaces and isinstance(memory, RegressionConfig)
-    critic = CriticConfig(twin=False, gains=by_probes)
+    # Where X != A no answer is a query: the actor scores the places at which the memory has its function.
+    scores = (actor or chosen) == "td3" and not facts.same_spaces and isinstance(memory, RegressionConfig)
+    critic = CriticConfig(twin=False, gains=scores)
     config = TrainingConfig(
-        network=NetworkConfig(memory=memory, posterior=_posterior_for(memory), critic=critic),
+        network=NetworkConfig(
+            memory=memory,
+            posterior=_posterior_for(memory),
+            critic=critic,
+            actor=ActorConfig(scores=True) if scores else None,
+        ),
         random_queries=random_queries,
         actor=actor or chosen,
         actor_kl=actor_kl,
-        actor_probes=TO_PROBES if by_probes else 0.0,
-        replay_uniform=KEPT_UNIFORM if by_probes or actor == "acquisition" else 0,
+        actor_guide=GUIDANCE if scores else 0.0,
+        # A small network that is fitted to a known value at every probe, rather than along a gradient of it.
+        actor_rate=1.0 if scores else 0.25,
+        actor_delay=1 if scores else 2,
+        replay_uniform=KEPT_UNIFORM if scores or actor == "acquisition" else 0,
         query_spreads=_query_spreads(actor or chosen, plan.memory),
         learning_rate=plan.learning_rate,
         # A few hundred sequences per update at first, whether they are episodes or their coordinates.

@@ -21,7 +21,7 @@ from cicpe.beliefs.network.memories.base import (
 )
 from cicpe.beliefs.network.memories.recurrent import RecurrentConfig
 from cicpe.beliefs.network.memories.registry import read_memory
-from cicpe.beliefs.network.policy import ActorConfig, ActorHead, Policy
+from cicpe.beliefs.network.policy import ActorConfig, ActorHead, Policy, ScoringHead
 from cicpe.beliefs.network.posteriors.gaussian import GaussianConfig, Posterior
 from cicpe.beliefs.network.posteriors.mixture import MixtureConfig
 from cicpe.beliefs.network.scaling import Scaling
@@ -99,7 +99,7 @@ class Network(nn.Module):
         self.critic_memory = None if config.shared_memory else config.memory.build(dims)
         self.posterior_head = config.posterior.build(self.memory, answer_space)
         self.critic: Critic = config.critic.build(self.critic_memory or self.memory, answer_space.dim)
-        self.actor: ActorHead | None = None
+        self.actor: ActorHead | ScoringHead | None = None
         self.actor_memory: Memory | None = None
         if config.actor is not None:
             self.actor_memory = config.memory.build(dims) if config.actor.own_memory else None
@@ -206,22 +206,46 @@ class Network(nn.Module):
         near = memory.features_near(self._for_critic(inner), critic_features, self.query_space.to_unit(query))
         return self.critic.gains(near, features)
 
-    def best_probe(self, output: NetworkOutput, features: Tensor) -> Float[Tensor, "batch prefix query"] | None:
-        """The probe that gains most at every prefix, in unit coordinates.
+    def probe_gains(self, output: NetworkOutput, features: Tensor) -> Float[Tensor, "batch prefix probe"]:
+        """What each of the memory's probes gains over any other query at every prefix.
 
         Args:
             output: What the network makes of the prefixes.
             features: The critic's goal features there.
 
         Returns:
-            None where the memory holds no function, or the critic does not tell queries apart by what they gain.
+            What ``gains`` says at every probe.
         """
-        memory = self.memory if self.critic_memory is None else self.critic_memory
-        if self.critic.gain is None or not isinstance(memory, FunctionMemory):
-            return None
-        near = memory.features_near_probes(output.critic_features)
-        gains = self.critic.gains(near, features[:, :, None].expand(*near.shape[:3], -1))
-        return memory.probes_KQ[gains.argmax(dim=-1)].float()
+        memory, inner = self._read_by_critic(output.state)
+        assert isinstance(memory, FunctionMemory), "only a memory that holds a function has probes"
+        near = memory.features_near_probes(self._for_critic(inner), self._for_critic(output.critic_features))
+        return self.critic.gains(near, _at_places(features, near))
+
+    def probe_scores(self, output: NetworkOutput, features: Tensor) -> Float[Tensor, "batch prefix probe"]:
+        """What a learned actor that scores places thinks of each of the memory's probes at every prefix.
+
+        Args:
+            output: What the network makes of the prefixes.
+            features: The critic's goal features there.
+
+        Returns:
+            A score per probe; the policy over the probes is their softmax.
+        """
+        assert isinstance(self.actor, ScoringHead), "only an actor that scores places has scores"
+        assert isinstance(self.memory, FunctionMemory), "only a memory that holds a function has probes"
+        near = self.memory.features_near_probes(output.state.inference, output.memory_features)
+        score: Tensor = self.actor(near, _at_places(features, near))
+        return score
+
+    def scores(
+        self, output: NetworkOutput, features: Tensor, query: Float[Tensor, "batch prefix query"]
+    ) -> Float[Tensor, "batch prefix"]:
+        """What a learned actor that scores places thinks of a candidate query at every prefix."""
+        assert isinstance(self.actor, ScoringHead), "only an actor that scores places has scores"
+        unit = self.query_space.to_unit(query)
+        near = self.memory.features_near(output.state.inference, output.memory_features, unit)
+        score: Tensor = self.actor(near, features)
+        return score
 
     def _read_by_critic(self, state: NetworkState) -> tuple[Memory, State]:
         """The memory that the critic reads, and its state."""
@@ -230,9 +254,14 @@ class Network(nn.Module):
 
     def policy(self, output: NetworkOutput, features: Tensor) -> Policy:
         """What the learned actor proposes at every prefix."""
-        assert self.actor is not None, "only the actor rule td3 has a network"
+        assert isinstance(self.actor, ActorHead), "only the actor rule td3 has a network"
         proposal: Policy = self.actor(output.actor_features or output.memory_features, output.posterior, features)
         return proposal
+
+
+def _at_places(features: Float[Tensor, "batch prefix goal"], near: Tensor) -> Float[Tensor, "batch prefix place goal"]:
+    """The goal features, the same at every place of a prefix."""
+    return features[:, :, None].expand(*near.shape[:3], -1)
 
 
 __all__ = [

@@ -1,4 +1,7 @@
-"""The learned actor: a network that proposes the next query, trained on the critic's value of it (TD3)."""
+"""The learned actor (TD3): a network that proposes the next query, or one that scores places and takes the best.
+
+Both are trained on the critic's value of what they propose.
+"""
 
 from typing import ClassVar, NamedTuple, final
 
@@ -23,7 +26,7 @@ REACH = 3.0
 class ActorConfig(GrownConfig):
     """A network that proposes queries."""
 
-    LATER: ClassVar[frozenset[str]] = frozenset({"own_memory"})
+    LATER: ClassVar[frozenset[str]] = frozenset({"own_memory", "scores"})
 
     hidden: int = Field(default=64, ge=1)
     """Hidden units in each of its two layers."""
@@ -39,8 +42,14 @@ class ActorConfig(GrownConfig):
     """Encode the history by a memory of its own, which the actor's loss trains, and look at no posterior (the paper's).
     Else the actor reads what inference has made of the history."""
 
-    def build(self, memory: Memory, query_space: Space, answer_space: Space) -> "ActorHead":
+    scores: bool = False
+    """Score every place at which the memory has its function by what its neighbourhood looks like, and query the best
+    (a learned acquisition function), rather than map the history to a query. Needs a memory that holds a function."""
+
+    def build(self, memory: Memory, query_space: Space, answer_space: Space) -> "ActorHead | ScoringHead":
         """The network that this describes."""
+        if self.scores:
+            return ScoringHead(self, memory)
         return ActorHead(self, memory, query_space, answer_space)
 
 
@@ -118,6 +127,29 @@ class ActorHead(nn.Module):
         """
         unit = policy.mean_unit + query_spread * policy.log_std_unit.exp() * noise
         return self.query_space.project(self.query_space.from_unit(unit))
+
+
+@final
+class ScoringHead(nn.Module):
+    """s(h, a, epsilon): one small MLP for every place a, on what the place looks like and on the goal features.
+
+    A place is told from the others by its neighbourhood alone (``Memory.features_near``), so that what is learned at
+    one holds at all of them. The policy over a set of places is the softmax of their scores. Its inputs are detached:
+    an actor's loss trains the actor alone.
+    """
+
+    def __init__(self, config: ActorConfig, memory: Memory) -> None:
+        super().__init__()
+        self.config = config
+        width = memory.width_near + Critic.GOAL_FEATURES
+        self.layers = mlp([width, config.hidden, config.hidden, 1], last_gain=0.1)
+
+    def forward(
+        self, near: Float[Tensor, "*place near"], features: Float[Tensor, "*place goal"]
+    ) -> Float[Tensor, "*place"]:
+        """The score of every place."""
+        score: Tensor = self.layers(torch.cat([near.detach(), features.detach()], dim=-1))
+        return score[..., 0]
 
 
 def moments(posterior: Posterior, space: Space) -> tuple[Tensor, Tensor]:

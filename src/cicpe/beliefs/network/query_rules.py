@@ -11,6 +11,7 @@ from torch import Generator, Tensor
 
 from cicpe.beliefs.network.memories.base import FunctionMemory
 from cicpe.beliefs.network.network import Network, NetworkOutput
+from cicpe.beliefs.network.policy import ActorHead, ScoringHead
 from cicpe.errors import InvalidInput
 from cicpe.spaces import Space
 from cicpe.statistics import first_of_best
@@ -175,8 +176,35 @@ class Learned(Actor):
     ) -> Float[Tensor, "batch query"]:
         policy = self.network.policy(output, _features(self.network, output, self.aim))
         noise = torch.randn(policy.mean_unit.shape, generator=rng)
-        assert self.network.actor is not None
+        assert isinstance(self.network.actor, ActorHead)
         return self.network.actor.draw(policy, noise, query_spread)[:, 0]
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Scored(Actor):
+    """TD3 where X != A: the probe to which the network's own actor gives the highest score, refined between probes.
+
+    ``query_spread`` is the temperature of a draw from the softmax of the scores over the probes.
+    """
+
+    network: Network
+    aim: Aim
+
+    def propose(
+        self, output: NetworkOutput, rng: Generator, query_spread: Tensor | float
+    ) -> Float[Tensor, "batch query"]:
+        space, memory = self.network.query_space, self.network.memory
+        assert isinstance(memory, FunctionMemory)
+        features = _features(self.network, output, self.aim)
+        score = self.network.probe_scores(output, features)[:, 0]
+        spread = query_spread if isinstance(query_spread, float) else query_spread.view(-1, 1)
+        best = first_of_best(score + spread * _gumbel(score, rng))
+        reach = 1.0 / len(memory.probes_KQ) ** (1 / space.dim)
+        around = _around(space, memory.probes_KQ[best].float(), reach, rng)
+        seen = _from_candidates(output, around)
+        score = self.network.scores(seen, features.expand(-1, around.shape[1], -1), around)
+        return around[torch.arange(len(around)), first_of_best(score)]
 
 
 @final
@@ -200,11 +228,9 @@ class Search(Actor):
     ) -> Float[Tensor, "batch query"]:
         candidates = self._candidates(output, rng)
         value = self._values(output, candidates)
-        # The highest of value plus Gumbel noise is a draw from the softmax of the value.
-        gumbel = -torch.empty_like(value).exponential_(generator=rng).log()
         spread = query_spread if isinstance(query_spread, float) else query_spread.view(-1, 1)
         temperature = spread * value.std(dim=1, keepdim=True)
-        best = candidates[torch.arange(len(value)), first_of_best(value + temperature * gumbel)]
+        best = candidates[torch.arange(len(value)), first_of_best(value + temperature * _gumbel(value, rng))]
         for reach in self.reaches:
             around = _around(self.network.query_space, self.network.query_space.to_unit(best), reach, rng)
             best = around[torch.arange(len(best)), first_of_best(self._values(output, around))]
@@ -215,11 +241,7 @@ class Search(Actor):
     ) -> Float[Tensor, "batch candidate"]:
         """The value of each candidate, by the smaller of the twins."""
         n, many = candidates.shape[:2]
-        # Each candidate is a prefix of its own: the same history, seen from another query.
-        repeated = torch.zeros((n, many), dtype=torch.long)
-        seen = output._replace(
-            state=output.state.at_prefixes(repeated), critic_features=output.critic_features.at_prefixes(repeated)
-        )
+        seen = _from_candidates(output, candidates)
         features = _features(self.network, output, self.aim).expand(-1, many, -1)
         cost = torch.full((n,), self.aim.cost)
         return self.network.continue_values(seen.state, seen, features, candidates, cost).amin(dim=-1)
@@ -238,6 +260,21 @@ class Search(Actor):
             parts.append(space.project(space.from_unit(memory.probes_KQ.float()[best])))
         n, left = len(output.state.prefix_BP), CANDIDATES - sum(part.shape[1] for part in parts)
         return torch.cat([*parts, space.sample(n * left, rng).view(n, left, -1)], dim=1)
+
+
+def _from_candidates(output: NetworkOutput, candidates: Float[Tensor, "batch candidate query"]) -> NetworkOutput:
+    """Each candidate as a prefix of its own: the same history, seen from another query."""
+    repeated = torch.zeros(candidates.shape[:2], dtype=torch.long)
+    return output._replace(
+        state=output.state.at_prefixes(repeated),
+        memory_features=output.memory_features.at_prefixes(repeated),
+        critic_features=output.critic_features.at_prefixes(repeated),
+    )
+
+
+def _gumbel(value: Tensor, rng: Generator) -> Tensor:
+    """Gumbel noise: the highest of values plus it is a draw from their softmax."""
+    return -torch.empty_like(value).exponential_(generator=rng).log()
 
 
 def _around(
@@ -291,6 +328,8 @@ def make_actor(
             if name == "acquisition":
                 return Search(network, aim or Aim(), REACHES)
             assert network.actor is not None
+            if isinstance(network.actor, ScoringHead):
+                return Scored(network, aim or Aim())
             if network.actor.config.gaussian and query_space != answer_space:
                 why = "a Gaussian actor imitates the posterior, so both spaces must be one"
                 raise InvalidInput("actor", name, f"used with actor_kl = 0: {why}")

@@ -209,11 +209,12 @@ class FunctionMemory(Memory):
 
     @abstractmethod
     def features_near_probes(
-        self, memory_features: MemoryFeatures
+        self, state: State, memory_features: MemoryFeatures
     ) -> Float[Tensor, "batch prefix probe near_features"]:
         """What ``features_near`` says of every probe, from what was read already.
 
         Args:
+            state: The state of the histories.
             memory_features: What ``features`` says of the histories.
 
         Returns:

@@ -98,6 +98,7 @@ class RegressionMemory(FunctionMemory):
         self.value_scale = nn.Parameter(torch.tensor([0.2, 0.0]))
         self.width = 2 * len(probes) + heads + 3
         self.width_at = self.width + dims.query + 2
+        self._width_near = 6 + dims.context
 
     def _features(self, query_NQ: Tensor, trained: bool = True) -> Tensor:
         """Features of each head: N x J x F, with a standard normal prior on their weights.
@@ -268,26 +269,32 @@ class RegressionMemory(FunctionMemory):
 
     @property
     def width_near(self) -> int:
-        return 5
+        return self._width_near
 
     def features_near(self, state: RegressionState, memory_features: MemoryFeatures, query_BPQ: Tensor) -> Tensor:
-        """Mean and spread at the query, and how both compare with the best mean so far: all that a bound looks at."""
+        """Mean and spread at the query, how both compare with the best mean and bound so far, and the context."""
         mean, quarter_log_std = self.features_at(state, memory_features, query_BPQ)[..., -2:].unbind(dim=-1)
-        assert memory_features.function_mean is not None
-        return _near(mean, quarter_log_std, memory_features.function_mean.amax(dim=-1))
+        return _near(state, memory_features, mean[..., None], quarter_log_std[..., None])[..., 0, :]
 
-    def features_near_probes(self, memory_features: MemoryFeatures) -> Tensor:
+    def features_near_probes(self, state: RegressionState, memory_features: MemoryFeatures) -> Tensor:
         mean, std = memory_features.function_mean, memory_features.function_std
         assert mean is not None
         assert std is not None
-        return _near(mean, std.log() / 4, mean.amax(dim=-1, keepdim=True).expand_as(mean))
+        return _near(state, memory_features, mean, std.log() / 4)
 
 
-def _near(mean: Tensor, quarter_log_std: Tensor, best: Tensor) -> Tensor:
-    """What a place looks like: a vector of five numbers per place."""
-    std = (4 * quarter_log_std).exp()
-    near = [mean, quarter_log_std, best, mean - best, ((mean - best) / std).clamp(-5.0, 5.0)]
-    return torch.stack(near, dim=-1)
+def _near(state: RegressionState, features: MemoryFeatures, mean_BPK: Tensor, quarter_log_std_BPK: Tensor) -> Tensor:
+    """What places look like, beside the best of the probes: batch x prefix x place x width_near."""
+    assert features.function_mean is not None
+    assert features.function_std is not None
+    best_BP1 = features.function_mean.amax(dim=-1, keepdim=True)
+    highest_BP1 = (features.function_mean + features.function_std).amax(dim=-1, keepdim=True)
+    below_BPK = mean_BPK - best_BP1
+    in_spreads_BPK = (below_BPK * (-4 * quarter_log_std_BPK).exp()).clamp(-5.0, 5.0)
+    best_BPK, above_BPK = (part.expand_as(mean_BPK) for part in (best_BP1, highest_BP1 - best_BP1))
+    own = torch.stack([mean_BPK, quarter_log_std_BPK, best_BPK, below_BPK, in_spreads_BPK, above_BPK], dim=-1)
+    context = state.context_BC[:, None, None].expand(*mean_BPK.shape, -1)
+    return torch.cat([own, context.to(own)], dim=-1)
 
 
 def _check_sizes(config: RegressionConfig, dims: Dims) -> None:
