@@ -17,7 +17,7 @@ RESULTS = ROOT / "docs" / "results"
 GPU_HOURS = 12
 """Of one run of the paper: one seed of one cell."""
 PAPER_SEEDS = 3
-WITHOUT_STOP = ("tpe", "cma-es", "gp-logei", "gp-ucb", "uniform-bins", "uniform-top")
+WITHOUT_STOP = ("tpe", "cma-es", "gp-logei", "gp-logei-botorch", "gp-ucb", "uniform-bins", "uniform-top")
 """Baselines that make every query of a budget."""
 WHOSE = {"paper": "the paper's", "ours": "ours"}
 """Whose mean stopping time a budget is."""
