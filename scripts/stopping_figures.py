@@ -19,6 +19,8 @@ from cicpe.problems.geochem import Geochem
 
 COSTLY_TASKS = {"ackley": 200, "geochem": 200}
 """Tasks per curve where an episode is costly."""
+ACTOR_TASKS = {"ackley": 60, "geochem": 100}
+"""The same per actor."""
 OURS = ("ucb",)
 """The rule of the zoo's models where it is none of the paper's."""
 WIDE = 5
@@ -69,7 +71,7 @@ def measure_copper(tasks: int | None) -> dict[str, Any]:
 
 def measure_actors(family: str, tasks: int | None) -> dict[str, Any]:
     """Dimension -> actor -> its curves."""
-    many = tasks_of(family, tasks)
+    many = tasks or ACTOR_TASKS.get(family, EPISODES)
     by_dimension = {
         label: {
             actor: stopping(one.agent, one.problem, one.epsilon, many) | one.facts

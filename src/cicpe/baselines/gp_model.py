@@ -1,6 +1,7 @@
 """A Gaussian process per episode through BoTorch: Matern kernel, hyperparameters fitted anew at every step."""
 
 import warnings
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -10,8 +11,15 @@ from torch import Generator, Tensor
 from cicpe.baselines.base import History, extra
 from cicpe.spaces import Space
 
-ITERATIONS = 200
+ITERATIONS = 100
 """Steps of a fit, at most."""
+PLAUSIBLE: Mapping[str, tuple[float, float]] = {
+    "likelihood.noise_covar.raw_noise": (1e-4, 10.0),
+    "model.covar_module.raw_outputscale": (-10.0, 100.0),
+    "model.covar_module.base_kernel.raw_lengthscale": (-10.0, 20.0),
+}
+"""Bounds of a fit (before the softplus, but for the noise), far outside of what the priors expect. A search that tries
+a huge value would meet a covariance without a Cholesky factor, and end the fits of all episodes."""
 RESOLUTION = 2**30
 """Parts of an axis that a Sobol sequence tells apart."""
 
@@ -19,7 +27,7 @@ RESOLUTION = 2**30
 def fit_gps(history: History, space: Space, sign: int) -> Any:
     """A Gaussian process for every episode of a batch, their hyperparameters fitted by BoTorch, all at once.
 
-    The likelihood of all episodes together is maximised, whose largest value each episode has a share of its own in.
+    Each has a search of its own (BoTorch's batched L-BFGS-B); their likelihoods are computed together.
 
     Args:
         history: Of the whole batch.
@@ -42,7 +50,7 @@ def fit_gps(history: History, space: Space, sign: int) -> Any:
             outcome_transform=transforms.Standardize(m=1, batch_shape=batch),
         )
         likelihood = mll.ExactMarginalLogLikelihood(model.likelihood, model)
-        fit.fit_gpytorch_mll_scipy(likelihood.train(), options={"maxiter": ITERATIONS})
+        fit.fit_gpytorch_mll_scipy(likelihood.train(), bounds=dict(PLAUSIBLE), options={"maxiter": ITERATIONS})
     return model.eval()
 
 

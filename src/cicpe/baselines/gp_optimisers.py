@@ -72,8 +72,8 @@ class GPOptimiser(Optimiser):
             options={"maxiter": ITERATIONS},
             use_parallel_mode=False,  # which takes each start for a problem of its own, and cannot batch the model
         )
-        found: Tensor = point_RB1Q.detach()[value_RB.argmax(dim=0), torch.arange(batch), 0]
-        return found
+        query_BQ: Tensor = point_RB1Q.detach()[value_RB.argmax(dim=0), torch.arange(batch), 0]
+        return query_BQ
 
 
 @final
