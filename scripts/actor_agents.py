@@ -14,7 +14,7 @@ sys.path.insert(0, str(ROOT / "benchmarks"))
 from actor_models import APART, OWN, PAPER, ActorBudget, Run, agents, knows_likelihood, model_of, run_in_figures
 from actors_page import is_foreign
 
-QUICK, SLOW = ActorBudget(), ActorBudget(minutes=10, calibration_episodes=400)
+QUICK, SLOW = ActorBudget(), ActorBudget(minutes=20, calibration_episodes=300)
 """Networks play an episode in a millisecond; what computes its posterior takes a good part of a second."""
 STOPS = ("calibrated", "own", "never")
 """How an actor may stop, the first that it can."""

@@ -21,6 +21,8 @@ COSTLY_TASKS = {"ackley": 200, "geochem": 200}
 """Tasks per curve where an episode is costly."""
 ACTOR_TASKS = {"ackley": 60, "geochem": 100}
 """The same per actor."""
+ACTOR_DIMENSIONS = {"ackley": ("d = 3", "d = 5")}
+"""The dimensions that are played per actor, where not all are: the smallest and the largest."""
 OURS = ("ucb",)
 """The rule of the zoo's models where it is none of the paper's."""
 WIDE = 5
@@ -78,6 +80,7 @@ def measure_actors(family: str, tasks: int | None) -> dict[str, Any]:
             for actor, one in actors_at(name, OURS)
         }
         for label, name in models_of(family).items()
+        if label in ACTOR_DIMENSIONS.get(family, (label,))
     }
     return {label: actors for label, actors in by_dimension.items() if actors}
 
