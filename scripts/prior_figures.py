@@ -27,8 +27,8 @@ ACTOR_PRIORS: dict[str, int | None] = {
     "binary-search-20d": None,
     "best-arm-15d": None,
     "gp-max-1d-lengthscale": None,
-    "ackley-5d": 16,
-    "geochem-2d": 40,
+    "ackley-5d": 12,
+    "geochem-2d": 12,
 }
 """Figures that there are per actor too, and tasks per cell where they are fewer than for one agent."""
 BY_LENGTH = "-lengthscale"
