@@ -1,8 +1,9 @@
 """The models of the paper's actors: each trained on its own, or several on weights that they share.
 
 TS, TTPS and a uniform control all read a posterior and have nothing trained for them, so one model per family and
-dimension serves the three: a network of the zoo with the recipe ``fast``, the likelihood that was learned for TS with the
-recipe ``answers``. TD3 is trained apart. Used by actors.py and, for the figures, by scripts/actor_figures.py.
+dimension serves the three: a model of the zoo (a network, with the recipe ``fast``; ``particles`` of Ackley, which know
+the likelihood; ``functions`` of copper), or the likelihood that was learned for TS with the recipe ``answers``. TD3 is
+trained apart. Used by actors.py and, for the figures, by scripts/actor_figures.py.
 """
 
 import json
@@ -78,7 +79,7 @@ class Run:
         """Whose weights they are: its own, or those of a model of the zoo or of another run."""
         if not self.is_shared:
             return OWN
-        return f"{self.family}-{self.dim}d" if self.recipe == "fast" else self.learned.folder.name
+        return self.learned.folder.name if self.recipe == "answers" else f"{self.family}-{self.dim}d"
 
     @property
     def is_foreign(self) -> bool:
@@ -119,10 +120,26 @@ def _can_share(family: str, dim: int, actor: str, recipe: str) -> bool:
     name = f"{family}-{dim}d"
     if recipe == "answers":
         return actor in READERS and actor != LEARNS and LEARNS in APART.get(family, tuple(PAPER))
-    if recipe != "fast" or name not in zoo.names():
-        return False
-    training = json.loads((zoo.folder(name) / "config.json").read_text())["training"]
-    return bool(training.get("kind") == "networks" and (actor in READERS or actor == training["actor"]))
+    return recipe == zoo_recipe(name) and (actor in READERS or actor == _training_of(name)["actor"])
+
+
+def _training_of(name: str) -> dict[str, Any]:
+    """The configuration of a model of the zoo."""
+    training: dict[str, Any] = json.loads((zoo.folder(name) / "config.json").read_text())["training"]
+    return training
+
+
+def zoo_recipe(name: str) -> str | None:
+    """The recipe of a model of the zoo; None where there is no such model."""
+    if name not in zoo.names():
+        return None
+    kind: str = _training_of(name).get("kind", "networks")
+    return "fast" if kind == "networks" else kind
+
+
+def knows_likelihood(name: str) -> bool:
+    """Whether a model of the zoo was given its family's likelihood."""
+    return name in zoo.names() and _training_of(name).get("likelihood") == "exact"
 
 
 def run_in_figures(family: str, dim: int, actor: str) -> Run | None:
@@ -130,9 +147,10 @@ def run_in_figures(family: str, dim: int, actor: str) -> Run | None:
 
     Shared weights come first, as on the page of results, but for those that know histories of another kind alone.
     """
-    recipes = ["paper"] if actor == "td3" else ["answers", "fast"]
+    zoos = zoo_recipe(f"{family}-{dim}d") or "fast"
+    recipes = ["paper"] if actor == "td3" else list(dict.fromkeys(["answers", "fast", zoos]))
     runs = [run_for(family, dim, actor, recipe) for recipe in recipes]
-    shared = [run for run in runs if run.is_shared and (run.is_there or run.recipe == "fast")]
+    shared = [run for run in runs if run.is_shared and (run.is_there or run.recipe == zoos)]
     own = [run for recipe in recipes if (run := Run(family, dim, actor, recipe)).is_there]
     at_hand = own + shared if any(run.is_foreign for run in shared) else shared + own
     return at_hand[0] if at_hand else None
@@ -140,7 +158,7 @@ def run_in_figures(family: str, dim: int, actor: str) -> Run | None:
 
 def model_of(run: Run, budget: ActorBudget) -> cicpe.Model:
     """The model of a run, made now if it is not there yet."""
-    if run.is_shared and run.recipe == "fast" and run.actor == _rule_of(cicpe.load(run.weights)):
+    if run.is_shared and run.recipe != "answers" and run.actor == _rule_of(cicpe.load(run.weights)):
         return cicpe.load(run.weights)
     if not run.is_there:
         make = _share if run.is_shared else _train
@@ -172,7 +190,7 @@ def _train(run: Run, budget: ActorBudget) -> None:
 def _share(run: Run, budget: ActorBudget) -> None:
     """Other queries on the weights of the source. A network plays its episodes in seconds, and is given no limit."""
     is_network = run.recipe == "fast"
-    source = cicpe.load(run.weights) if is_network else model_of(run.learned, budget)
+    source = model_of(run.learned, budget) if run.recipe == "answers" else cicpe.load(run.weights)
     minutes = None if is_network or budget.updates else budget.minutes
     cicpe.with_actor(source, run.actor, episodes=budget.calibration_episodes, minutes=minutes).save(run.folder)
 

@@ -4,17 +4,19 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from figure_parts import HARDEST, ROOT
+from figure_parts import HARDEST, ROOT, counted
 
 from cicpe.agents.base import Agent
 from cicpe.problems import Problem
 
 sys.path.insert(0, str(ROOT / "benchmarks"))
 
-from actor_models import APART, OWN, PAPER, ActorBudget, agents, model_of, run_in_figures
+from actor_models import APART, OWN, PAPER, ActorBudget, agents, knows_likelihood, model_of, run_in_figures
 from actor_models import Run as Run
 from actors_page import is_foreign
 
+QUICK, SLOW = ActorBudget(), ActorBudget(minutes=20, calibration_episodes=300)
+"""Networks play an episode in a millisecond; what computes its posterior takes a good part of a second."""
 STOPS = ("calibrated", "own", "never")
 """How an actor may stop, the first that it can."""
 
@@ -24,6 +26,8 @@ class ActorAgent(NamedTuple):
 
     agent: Agent
     problem: Problem
+    family_tasks: Problem
+    """Tasks as in training, also where those that it is measured on are others."""
     epsilon: float
     facts: dict[str, Any]
     """Whose weights it has, and how it stops."""
@@ -36,11 +40,19 @@ def actors_at(name: str, ours: Sequence[str] = ()) -> Iterator[tuple[str, ActorA
     for actor in (*APART.get(family, tuple(PAPER)), *ours):
         run = run_in_figures(family, int(dim[:-1]), actor)
         if run is not None:
-            model = model_of(run, ActorBudget())
+            model = model_of(run, SLOW if is_computed(run) else QUICK)
             ways = dict(agents(model, epsilon, noise))
             stop = next(way for way in STOPS if way in ways)
             facts = {"weights": run.weights, "is_foreign": run.is_foreign, "stop": stop}
-            yield actor, ActorAgent(ways[stop], run.measured_on(model, noise), epsilon, facts)
+            if is_computed(run):
+                facts |= {"calibration": model.calibration.episodes, "knows": knows_likelihood(run.weights)}
+            family_tasks = model.tasks({"noise": noise})
+            yield actor, ActorAgent(ways[stop], run.measured_on(model, noise), family_tasks, epsilon, facts)
+
+
+def is_computed(run: Run) -> bool:
+    """Whether the posterior of a run is computed, and nothing of it was trained to be asked by an actor."""
+    return run.recipe in ("particles", "functions")
 
 
 def actor_label(row: Mapping[str, Any]) -> str:
@@ -81,8 +93,19 @@ def words_on_actors(results: Results) -> str:
     """Whose weights the actors have, and which of them do not stop, in whole sentences."""
     weights = dict.fromkeys(fact["weights"] for actors in results.values() for fact in actors.values())
     sources = listed(f"`{name}`" for name in weights if name != OWN)
+    calibration = {fact.get("calibration") for actors in results.values() for fact in actors.values()} - {None}
+    chosen = f" (chosen on {counted(calibration)} episodes)" if calibration else ""
     sentences: dict[str, Callable[[Mapping[str, Any]], bool]] = {
-        "On the weights of " + sources + ", each with thresholds of its own: {}.": lambda fact: fact["weights"] != OWN,
+        "On the weights of " + sources + ", each with thresholds of its own" + chosen + ": {}.": lambda fact: (
+            fact["weights"] != OWN and "calibration" not in fact
+        ),
+        "With the posterior that "
+        + sources
+        + " computes, each with thresholds of its own"
+        + chosen
+        + ": {}.": lambda fact: "calibration" in fact,
+        "That posterior knows the likelihood, and not simulations alone: {}.": lambda fact: bool(fact.get("knows")),
+        "That posterior knows simulations alone: {}.": lambda fact: fact.get("knows") is False,
         "On weights that were trained with the actor itself: {}.": lambda fact: fact["weights"] == OWN,
         "Weights that have hardly learned from such histories, so that the figures say more about them than about the actor: {}.": lambda fact: (
             fact["is_foreign"]

@@ -306,6 +306,9 @@ def main() -> None:
         "--redraw", action="store_true", help="draw the paper's figures from what is kept; play nothing"
     )
     parser.add_argument("--tasks", type=int, help="per curve, and per cell of a grid, in the paper's figures")
+    parser.add_argument(
+        "--dim", nargs="*", type=int, help="the dimensions whose actors are played, in the paper's figures"
+    )
     parser.add_argument("--survey", type=Path, help="a folder with the samples of the copper survey, as CSV files")
     args = parser.parse_args()
     if unknown := set(args.names) - {*every, KINDS}:
@@ -315,7 +318,8 @@ def main() -> None:
     if not args.names or KINDS in args.names:
         draw_kinds()
     functions = {
-        name: partial(draw_study, name, study, args.redraw) for name, study in studies(args.survey, args.tasks).items()
+        name: partial(draw_study, name, study, args.redraw)
+        for name, study in studies(args.survey, args.tasks, args.dim).items()
     }
     functions |= FIGURES
     for name in [name for name in args.names if name != KINDS] if args.names else functions:

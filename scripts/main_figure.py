@@ -28,6 +28,7 @@ SAME = PAPER | {
     "tpe": "TPE",
     "cma-es": "CMA-ES",
     "gp-logei": "GP-logEI",
+    "gp-logei-botorch": "GP-logEI",
     "gp-ucb": "GP-UCB",
     "uniform-bins": "Uniform bin",
     "uniform-top": "Uniform top 5%",

@@ -6,7 +6,7 @@ drawn again (``--redraw``) without an episode being played.
 
 import json
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -182,12 +182,13 @@ def draw_separation(study: dict[str, Any]) -> Drawn:
     return Drawn(plot_separation(methods, bounds, limits, title=title), caption)
 
 
-def studies(survey: Path | None, tasks: int | None = None) -> dict[str, Study]:
+def studies(survey: Path | None, tasks: int | None = None, dims: Sequence[int] | None = None) -> dict[str, Study]:
     """Every figure of this file, of stopping_figures.py and of prior_figures.py, by name.
 
     Args:
         survey: A folder with the samples of the copper survey.
         tasks: Tasks per curve and per cell of a grid; as many as are usual where not given.
+        dims: Dimensions whose actors are played; those that are usual where not given.
 
     Returns:
         In the order of the page.
@@ -198,7 +199,7 @@ def studies(survey: Path | None, tasks: int | None = None) -> dict[str, Study]:
     }
     named["stopping-copper"] = Study(partial(measure_copper, tasks), partial(draw_stopping, "geochem"))
     for family in (*FAMILIES, "geochem"):
-        measure, draw = partial(measure_actors, family, tasks), partial(draw_actors, family)
+        measure, draw = partial(measure_actors, family, tasks, dims), partial(draw_actors, family)
         named[f"actors-{family}"] = Study(measure, draw, is_by_actor=True)
     for name in PRIORS:
         named[f"robustness-{name}"] = Study(partial(measure_priors, name, tasks), partial(draw_priors, name))

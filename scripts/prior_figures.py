@@ -23,8 +23,14 @@ PRIORS = {
     "geochem-2d": (None, 100),
 }
 """Figure -> the number of a task that is shifted (None: its target), and tasks per cell of the grid."""
-ACTOR_PRIORS = ("binary-search-20d", "best-arm-15d", "gp-max-1d-lengthscale")
-"""Figures that there are per actor too."""
+ACTOR_PRIORS: dict[str, int | None] = {
+    "binary-search-20d": None,
+    "best-arm-15d": None,
+    "gp-max-1d-lengthscale": None,
+    "ackley-5d": 12,
+    "geochem-2d": 12,
+}
+"""Figures that there are per actor too, and tasks per cell where they are fewer than for one agent."""
 BY_LENGTH = "-lengthscale"
 
 
@@ -48,7 +54,8 @@ def measure_actor_priors(figure: str, tasks: int | None) -> dict[str, Any]:
     name = figure.removesuffix(BY_LENGTH)
     return {
         name: {
-            actor: under_priors(one.agent, one.problem, one.epsilon, figure, tasks) | one.facts
+            actor: under_priors(one.agent, one.family_tasks, one.epsilon, figure, tasks or ACTOR_PRIORS[figure])
+            | one.facts
             for actor, one in actors_at(name)
         }
     }

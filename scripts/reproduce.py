@@ -5,6 +5,7 @@
     python scripts/reproduce.py --family binary-search --dim 6     # one dimension
     python scripts/reproduce.py --seeds 1 --minutes 1 --tasks 20 --trajectories 3 --family best-arm --dim 5   # a trial
     python scripts/reproduce.py --write                            # only writes the page, from what there is
+    python scripts/reproduce.py --others                           # only what comes from docs/results: baselines, references, claims
 
 What is trained is in scripts/reproduce.toml: every family and dimension is a sweep (`cicpe sweep`) over seeds, in a
 folder of its own under runs/reproduce. The same command again goes on: a model that is trained and a cell that is
@@ -91,7 +92,12 @@ def measured(sweep: Sweep) -> list[CellResult]:
         return []
     wanted = (sweep.content["episodes"], sweep.content["trajectories"])
     rows = [row for row in SweepResults(sweep.results).rows() if asked_size(row) == wanted]
-    return [cell_result(sweep, cell["epsilon"], cell["noise"], rows) for cell in sweep.content["cells"]]
+    return [cell_result(sweep, *cell, rows) for cell in cells_of(sweep)]
+
+
+def cells_of(sweep: Sweep) -> list[tuple[float, float]]:
+    """Epsilon and noise of every cell."""
+    return [(cell["epsilon"], cell["noise"]) for cell in sweep.content["cells"]]
 
 
 def of_the_zoo(sweep: Sweep) -> list[CellResult]:
@@ -162,6 +168,7 @@ def arguments(words: list[str] | None, protocol: dict[str, Any]) -> argparse.Nam
         "--page", type=Path, help="where the page goes; docs/RESULTS.md, or OUT/RESULTS.md with --minutes"
     )
     parser.add_argument("--write", action="store_true", help="train and measure nothing")
+    parser.add_argument("--others", action="store_true", help="change nothing of the page but what docs/results says")
     args = parser.parse_args(words)
     args.out = args.out.resolve()
     args.page = args.page or (PAGE if args.minutes is None else args.out / "RESULTS.md")
@@ -174,6 +181,10 @@ def main(words: list[str] | None = None) -> None:
     chosen = sweeps(args, protocol)
     if not chosen:
         raise SystemExit("no family has that dimension: see scripts/reproduce.toml")
+    if args.others:
+        cells = [cell_result(sweep, *cell, []) for sweep in chosen for cell in cells_of(sweep)]
+        args.page.write_text(reproduce_page.refreshed(args.page.read_text(), cells))
+        return
     for sweep in [] if args.write else chosen:
         run(sweep, args.jobs)
     results = [cell for sweep in chosen for cell in measured(sweep) or of_the_zoo(sweep)]

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import copper_page
-from reproduce_claims import claim_lines
+from reproduce_claims import OPEN, claim_lines
 
 from cicpe.baselines.published import OURS, Figures, published
 from cicpe.evaluation.bootstrap import Mean
@@ -17,8 +17,9 @@ RESULTS = ROOT / "docs" / "results"
 GPU_HOURS = 12
 """Of one run of the paper: one seed of one cell."""
 PAPER_SEEDS = 3
-WITHOUT_STOP = ("tpe", "cma-es", "gp-logei", "gp-ucb", "uniform-bins", "uniform-top")
+WITHOUT_STOP = ("tpe", "cma-es", "gp-logei", "gp-logei-botorch", "gp-ucb", "uniform-bins", "uniform-top")
 """Baselines that make every query of a budget."""
+OTHERS = "Other agents that were measured here, from docs/results:"
 WHOSE = {"paper": "the paper's", "ours": "ours"}
 """Whose mean stopping time a budget is."""
 
@@ -240,7 +241,7 @@ def others_lines(cells: Sequence[CellResult]) -> list[str]:
         return []
     lines = [
         "",
-        "Other agents that were measured here, from docs/results:",
+        OTHERS,
         "",
         *head(["agent", "tasks", "accuracy", "queries"]),
     ]
@@ -254,6 +255,35 @@ def others_lines(cells: Sequence[CellResult]) -> list[str]:
             f"| {at(cell)} | {name} | {tasks:,} | {with_interval(accuracy, 3)} | {with_interval(queries, 2)} |"
         )
     return lines
+
+
+def refreshed(text: str, cells: Sequence[CellResult]) -> str:
+    """The page with all that comes from docs/results as it is there now; what models of a sweep did stays.
+
+    Args:
+        text: The page as it was written.
+        cells: Every cell of the protocol, measured or not.
+
+    Returns:
+        The same page with other tables of other agents, and other claims where those can be checked without the models.
+    """
+    first, *sections = text.split("\n## ")
+    for place, section in enumerate(sections):
+        own = [cell for cell in cells if cell.problem == section.partition("\n")[0]]
+        if own:
+            measured = section.partition(f"\n{OTHERS}\n")[0].rstrip("\n")
+            sections[place] = "\n".join([measured, *others_lines(own), ""])
+    return with_new_claims("\n## ".join([first, *sections]))
+
+
+def with_new_claims(text: str) -> str:
+    """The page with a new line for every claim that takes no model to check."""
+    lines = text.split("\n")
+    for line in claim_lines([])[2:]:
+        statement, verdict = line.split(" | ")[:2]
+        if verdict != OPEN:
+            lines = [line if old.startswith(f"{statement} | ") else old for old in lines]
+    return "\n".join(lines)
 
 
 def others_at(cell: CellResult) -> list[tuple[str, dict[str, Any]]]:

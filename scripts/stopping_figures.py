@@ -1,7 +1,7 @@
 """When episodes stop, and how far the posterior has narrowed by then: the zoo's models, and the paper's actors."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,6 +19,10 @@ from cicpe.problems.geochem import Geochem
 
 COSTLY_TASKS = {"ackley": 200, "geochem": 200}
 """Tasks per curve where an episode is costly."""
+ACTOR_TASKS = {"ackley": 60, "geochem": 100}
+"""The same per actor."""
+ACTOR_DIMENSIONS = {"ackley": (3,)}
+"""The dimensions that are played per actor unless others are asked for, where not all are."""
 OURS = ("ucb",)
 """The rule of the zoo's models where it is none of the paper's."""
 WIDE = 5
@@ -67,15 +71,17 @@ def measure_copper(tasks: int | None) -> dict[str, Any]:
     return curves | {f"{len(held_out.entries)} held-out regions": stopping(agent, held_out, epsilon, many)}
 
 
-def measure_actors(family: str, tasks: int | None) -> dict[str, Any]:
+def measure_actors(family: str, tasks: int | None, dims: Sequence[int] | None = None) -> dict[str, Any]:
     """Dimension -> actor -> its curves."""
-    many = tasks_of(family, tasks)
+    labels = {f"d = {dim}" for dim in dims or ACTOR_DIMENSIONS.get(family, ())}
+    many = tasks or ACTOR_TASKS.get(family, EPISODES)
     by_dimension = {
         label: {
             actor: stopping(one.agent, one.problem, one.epsilon, many) | one.facts
             for actor, one in actors_at(name, OURS)
         }
         for label, name in models_of(family).items()
+        if not labels or label in labels
     }
     return {label: actors for label, actors in by_dimension.items() if actors}
 

@@ -164,4 +164,8 @@ def test_figures_take_shared_weights_unless_they_are_foreign(models: ModuleType)
     (own.folder / "config.json").write_text("{}")
     assert models.run_in_figures("gp-max", 1, "uniform") == own
     assert models.run_in_figures("gp-max", 1, "td3") is None
-    assert models.run_in_figures("ackley", 3, "uniform") is None  # no likelihood was learned yet
+    zoos = models.run_in_figures("ackley", 3, "uniform")  # no likelihood was learned yet
+    assert (zoos.recipe, zoos.weights, zoos.is_shared) == ("particles", "ackley-3d", True)
+    assert models.run_in_figures("geochem", 2, "ttps").recipe == "functions"
+    assert models.knows_likelihood("ackley-3d")
+    assert not models.knows_likelihood("geochem-2d")

@@ -30,7 +30,8 @@ def one_actor(agents: ModuleType, name: str, ours: Any) -> Iterator[Any]:
     """In the place of all actors: the zoo's model at d = 5, as if it were ts."""
     if name == "best-arm-5d":
         model = cicpe.load(name)
-        yield "ts", agents.ActorAgent(model.agent(0.02, 0.1), model.tasks({"noise": 0.005}), 0.02, SHARED)
+        tasks = model.tasks({"noise": 0.005})
+        yield "ts", agents.ActorAgent(model.agent(0.02, 0.1), tasks, tasks, 0.02, SHARED)
 
 
 def study(accuracy: float, **facts: Any) -> dict[str, Any]:
@@ -110,6 +111,11 @@ def test_captions_say_whose_weights_they_are(scripts: Scripts) -> None:
     assert words({"d = 5": {"td3": apart, "uniform": SHARED, "ts": SHARED, "ttps": SHARED}}) == (
         "On the weights of `best-arm-5d`, each with thresholds of its own: ts, ttps and uniform. "
         "On weights that were trained with the actor itself: td3."
+    )
+    computed = SHARED | {"weights": "ackley-3d", "calibration": 400, "knows": True}
+    assert words({"d = 3": {"ts": computed}}) == (
+        "With the posterior that `ackley-3d` computes, each with thresholds of its own (chosen on 400 episodes): ts. "
+        "That posterior knows the likelihood, and not simulations alone: ts."
     )
     # Where an actor has its own weights in one row and others in another, the rows are named.
     mixed = words({"d = 5": {"ts": apart}, "d = 9": {"ts": SHARED | {"stop": "never"}}})

@@ -115,3 +115,25 @@ def test_concatenate_then_select_gives_each_part_back(sizes: list[int]) -> None:
     for part, size in zip(parts, sizes, strict=True):
         assert_same(trees.select(whole, torch.arange(start, start + size)), part)
         start += size
+
+
+def running_total(tree: Pair) -> Pair:
+    return Pair(tree.left.cumsum(dim=1), None)
+
+
+def test_a_batch_by_pieces_is_the_batch_as_a_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    batch, sizes = Pair(torch.arange(70.0).reshape(10, 7), None), []
+
+    def noted(tree: Pair) -> Pair:
+        sizes.append(len(tree.left))
+        return running_total(tree)
+
+    monkeypatch.setattr(trees, "PIECE_BYTES", 4 * 100)
+    with torch.no_grad():
+        assert_same(trees.by_pieces(noted, batch, row_bytes=100), running_total(batch))
+        assert sizes == [4, 4, 2]
+        trees.by_pieces(noted, batch, row_bytes=10**6)  # a row that is larger than a piece is a piece of its own
+        assert sizes[3:] == [1] * 10
+    sizes.clear()
+    trees.by_pieces(noted, batch, row_bytes=100)  # with gradients, as a whole
+    assert sizes == [10]

@@ -69,13 +69,40 @@ def test_a_learned_likelihood_serves_other_rules_within_a_time() -> None:
     [
         ("best-arm-5d", "td3", "ts, ttps, uniform, which read the posterior"),
         ("gp-max-1d", "ts", "both spaces must be one"),
-        ("ackley-3d", "ts", "it chooses its own queries"),
+        ("ackley-3d", "ucb", "ts, ttps, uniform with the recipe particles"),
+        ("crossing", "search", "ts, ttps, uniform with the recipe functions"),
         ("psychometric-2afc", "search", "ts, ttps, uniform with the recipe answers"),
     ],
 )
 def test_rules_that_the_weights_cannot_serve_are_refused(name: str, actor: str, why: str) -> None:
     with pytest.raises(InvalidInput, match=why):
         cicpe.with_actor(cicpe.load(name), actor)
+
+
+@pytest.mark.filterwarnings("ignore::cicpe.UnservedWarning")
+def test_a_posterior_that_is_computed_serves_other_rules(tmp_path: Path) -> None:
+    """Particles keep what they believe of a history, and are asked otherwise; the model is saved and loaded."""
+    source = cicpe.load("ackley-3d")
+    changed = cicpe.with_actor(source, "uniform", episodes=8, minutes=0.05)
+    assert changed.description.training.query_rule == "uniform"
+    changed.save(tmp_path)
+    again = cicpe.load(tmp_path)
+    assert again.calibration == changed.calibration
+    context, rng = torch.full((2, 1), 0.05), torch.Generator().manual_seed(0)
+    states = [model.belief.begin(context) for model in (source, again)]
+    for _ in range(3):
+        query = source.belief.query_space.sample(2, rng)
+        observation = torch.rand(2, 1, generator=rng)
+        states = [
+            model.belief.update(state, query, observation) for model, state in zip((source, again), states, strict=True)
+        ]
+    before, after = (
+        model.belief.assess(state, (0.2,), torch.Generator().manual_seed(1))
+        for model, state in zip((source, again), states, strict=True)
+    )
+    assert torch.equal(before.recommendation, after.recommendation)
+    assert torch.equal(before.confidence, after.confidence)
+    assert not torch.equal(before.query, after.query)
 
 
 @pytest.mark.filterwarnings("ignore::cicpe.UnservedWarning")

@@ -236,7 +236,7 @@ def with_actor(
     the number of queries says more about the weights than about the rule.
 
     Args:
-        model: Networks of the recipe ``fast``, or a model of the recipe ``answers``.
+        model: Networks of the recipe ``fast``, or a model of the recipes ``answers``, ``particles`` or ``functions``.
         actor: ``ts``, ``ttps`` or ``uniform``.
         episodes: Held-out episodes for the thresholds, at most.
         seed: Seeds them.

@@ -15,6 +15,9 @@ from torch import Tensor
 Tree = TypeVar("Tree")
 Leaf = Tensor | np.ndarray
 
+PIECE_BYTES = 2**22
+"""Intermediate results that are made at once: more leave a core's cache, and then workers wait for memory."""
+
 
 def map_leaves(function: Callable[..., Any], tree: Tree, *others: Tree) -> Tree:
     """Applies ``function`` leaf by leaf to trees of one shape; None stays None."""
@@ -54,6 +57,26 @@ def _joined(*leaves: Leaf) -> Leaf:
     if isinstance(leaves[0], Tensor):
         return torch.cat(cast(tuple[Tensor, ...], leaves))
     return np.concatenate(leaves)
+
+
+def by_pieces(function: Callable[[Tree], Any], tree: Tree, row_bytes: int) -> Any:
+    """``function`` of a batch, whose rows it treats alike, a piece of ``PIECE_BYTES`` at a time.
+
+    Where gradients are wanted the batch stays whole: they need all intermediate results anyway.
+
+    Args:
+        function: Takes a batch and gives one back with as many rows.
+        tree: The batch.
+        row_bytes: What the largest of the intermediate results takes per row.
+
+    Returns:
+        The rows of all pieces.
+    """
+    n, size = len(leaves(tree)[0]), max(1, PIECE_BYTES // max(1, row_bytes))
+    if n <= size or torch.is_grad_enabled():
+        return function(tree)
+    pieces = [slice(begin, begin + size) for begin in range(0, n, size)]
+    return concatenate([function(map_leaves(lambda leaf: leaf[piece], tree)) for piece in pieces])  # noqa: B023
 
 
 def leaves(tree: object) -> list[Leaf]:

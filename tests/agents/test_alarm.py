@@ -318,3 +318,20 @@ def test_particles_foresee_by_themselves() -> None:
             share[name] = float((alarm.p_value(alarm_state) <= 2 * DOUBTFUL).float().mean())
     assert share["prior"] < 0.25
     assert share["flipped"] > 0.75
+
+
+def test_a_p_value_is_a_rank_among_the_episodes_of_the_least_alarming_point_nearby(model: Model) -> None:
+    agent, rng = model.agent(0.01, 0.1), torch.Generator().manual_seed(4)
+    alarm = model.alarm
+    assert alarm is not None
+    state = agent.begin(0.02 * torch.rand((50, 1), generator=rng))
+    alarm_state = state.alarm._replace(
+        lowest=alarm.tables.lowest_KR.flatten()[torch.randint(0, 900, (50,), generator=rng)]
+    )
+    points = alarm.config.grid.corners(alarm_state.context).point
+    expected = []
+    for lowest, near in zip(alarm_state.lowest, points, strict=True):
+        ranked = [alarm.tables.lowest_KR[point] for point in near]
+        expected.append(max((1 + int((episodes <= lowest).sum())) / (1 + len(episodes)) for episodes in ranked))
+    assert torch.allclose(alarm.p_value(alarm_state), torch.tensor(expected))
+    assert float(alarm.p_value(alarm_state).std()) > 0.01

@@ -30,7 +30,7 @@ from cicpe.testing.agents import check_agent
 from cicpe.testing.problems import check_problem
 
 
-@pytest.mark.parametrize("name", ["tpe", "cma-es", "gp-logei", "gp-ucb", "regret-bounds"])
+@pytest.mark.parametrize("name", ["tpe", "cma-es", "gp-logei", "gp-logei-botorch", "gp-ucb", "regret-bounds"])
 @pytest.mark.parametrize("problem", [Ackley(2, 0.05), GPMax(1, 0.05)], ids=["ackley", "gp-max"])
 def test_optimisers_conform(name: str, problem: Problem) -> None:
     check_agent(make_agent(name, problem), problem, n=2)
@@ -61,7 +61,7 @@ def test_gp_argmax_is_a_problem() -> None:
     assert float(place.max()) <= 0.9
 
 
-@pytest.mark.parametrize("name", ["tpe", "cma-es", "gp-logei", "gp-ucb"])
+@pytest.mark.parametrize("name", ["tpe", "cma-es", "gp-logei", "gp-logei-botorch", "gp-ucb"])
 @pytest.mark.parametrize("sign", [-1.0, 1.0])
 def test_optimisers_do_better_than_chance(name: str, sign: float) -> None:
     """On a bowl either way up, and they take exactly their budget."""

@@ -70,6 +70,7 @@ def test_help_is_quick_and_needs_no_torch() -> None:
         "train",
         "evaluate",
         "certify",
+        "calibrate",
         "diagnose",
         "robustness",
         "alarm",

@@ -211,12 +211,11 @@ class Alarm:
     def p_value(self, alarm_state: AlarmState) -> Float[Tensor, " batch"]:
         """(1 + prior episodes that were ever as odd) / (1 + all of them), at the least alarming point nearby."""
         point_BK = self.config.grid.corners(alarm_state.context).point
-        ranked_KR, lowest = self.tables.lowest_KR, alarm_state.lowest[:, None].contiguous()
-        odder = [
-            torch.searchsorted(ranked_KR[point_B].contiguous(), lowest, right=True)[:, 0]
-            for point_B in point_BK.unbind(dim=1)
-        ]
-        return (1 + torch.stack(odder).amax(dim=0)) / (1 + ranked_KR.shape[1])
+        ranked_KR = self.tables.lowest_KR
+        # At every point of the grid, which are few: a copy of a point's episodes per history would be large.
+        lowest_KB = alarm_state.lowest.expand(len(ranked_KR), -1).contiguous()
+        odder_BK = torch.searchsorted(ranked_KR.contiguous(), lowest_KB, right=True).T
+        return (1 + odder_BK.gather(1, point_BK).amax(dim=1)) / (1 + ranked_KR.shape[1])
 
 
 def detector_inputs(surprise: Surprise, features_BWF: Tensor) -> Float[Tensor, "*batch witness inputs"]:

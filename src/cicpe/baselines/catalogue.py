@@ -10,7 +10,7 @@ from torch import Tensor
 from cicpe.agents.base import Agent
 from cicpe.agents.belief_agent import BeliefAgent
 from cicpe.agents.stop_rules import STOP_RULES
-from cicpe.baselines.gp_ucb import GPUCB
+from cicpe.baselines.gp_optimisers import GPUCB, GPLogEI
 from cicpe.baselines.max_value import UniformBins, UniformTop
 from cicpe.baselines.optuna_agents import OptunaAgent
 from cicpe.baselines.references.conjugate import ConjugateRegression
@@ -87,7 +87,8 @@ METHODS: Mapping[str, Method] = {
     "tpe": Method(lambda s: OptunaAgent(s.problem, "tpe", s.budget), "TPE", tasks=300),
     "cma-es": Method(lambda s: OptunaAgent(s.problem, "cma-es", s.budget), "CMA-ES", tasks=300),
     "gp-logei": Method(lambda s: OptunaAgent(s.problem, "gp-logei", s.budget), "GP-logEI", tasks=100),
-    "gp-ucb": Method(lambda s: GPUCB(s.problem, s.budget), "GP-UCB", tasks=20),
+    "gp-logei-botorch": Method(lambda s: GPLogEI(s.problem, s.budget), "GP-logEI", tasks=100),
+    "gp-ucb": Method(lambda s: GPUCB(s.problem, s.budget), "GP-UCB", tasks=100),
     "uniform-bins": Method(lambda s: UniformBins(s.problem, s.budget), "Uniform bin"),
     "uniform-top": Method(lambda s: UniformTop(s.problem, s.budget), "Uniform top 5%"),
     "track-and-stop": Method(lambda s: TrackAndStop(s.problem, s.epsilon, s.delta, PLAYABLE), "LT&S round-robin"),

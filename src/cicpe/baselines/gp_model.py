@@ -1,6 +1,7 @@
-"""One Gaussian process per episode through BoTorch: Matern kernel, hyperparameters fitted anew at every step."""
+"""A Gaussian process per episode through BoTorch: Matern kernel, hyperparameters fitted anew at every step."""
 
 import warnings
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -10,36 +11,46 @@ from torch import Generator, Tensor
 from cicpe.baselines.base import History, extra
 from cicpe.spaces import Space
 
+ITERATIONS = 100
+"""Steps of a fit, at most."""
+PLAUSIBLE: Mapping[str, tuple[float, float]] = {
+    "likelihood.noise_covar.raw_noise": (1e-4, 10.0),
+    "model.covar_module.raw_outputscale": (-10.0, 100.0),
+    "model.covar_module.base_kernel.raw_lengthscale": (-10.0, 20.0),
+}
+"""Bounds of a fit (before the softplus, but for the noise), far outside of what the priors expect. A search that tries
+a huge value would meet a covariance without a Cholesky factor, and end the fits of all episodes."""
 RESOLUTION = 2**30
 """Parts of an axis that a Sobol sequence tells apart."""
 
 
-def fit_gp(history: History, episode: int, space: Space, sign: int) -> Any:
-    """A Gaussian process for one episode of a batch, its hyperparameters fitted by BoTorch.
+def fit_gps(history: History, space: Space, sign: int) -> Any:
+    """A Gaussian process for every episode of a batch, their hyperparameters fitted by BoTorch, all at once.
+
+    Each has a search of its own (BoTorch's batched L-BFGS-B); their likelihoods are computed together.
 
     Args:
         history: Of the whole batch.
-        episode: Which row of it.
         space: Of the queries.
         sign: 1 where larger observations are better, -1 where smaller ones are.
 
     Returns:
-        A BoTorch model of ``sign`` times the observation, over the unit cube.
+        A BoTorch model of ``sign`` times the observation, over the unit cube, with the batch as its batch dimension.
     """
-    models, fit, mll = extra("botorch.models"), extra("botorch.fit"), extra("gpytorch.mlls")
+    models, fit, mll = extra("botorch.models"), extra("botorch.optim.fit"), extra("gpytorch.mlls")
     modules, transforms = extra("botorch.models.utils.gpytorch_modules"), extra("botorch.models.transforms.outcome")
-    place = to_cube(space, history.query_BTQ[episode])
-    value = sign * history.observation_BTY[episode].double()
+    batch = history.query_BTQ.shape[:1]
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # few points, unlucky starts: the fit is tried again by itself
+        warnings.simplefilter("ignore")  # few points; a fit that ends before it has converged is good enough
         model = models.SingleTaskGP(
-            place,
-            value,
-            likelihood=modules.get_gaussian_likelihood_with_gamma_prior(),
-            covar_module=modules.get_matern_kernel_with_gamma_prior(space.dim),
-            outcome_transform=transforms.Standardize(m=1),
+            to_cube(space, history.query_BTQ),
+            sign * history.observation_BTY.double(),
+            likelihood=modules.get_gaussian_likelihood_with_gamma_prior(batch_shape=batch),
+            covar_module=modules.get_matern_kernel_with_gamma_prior(space.dim, batch_shape=batch),
+            outcome_transform=transforms.Standardize(m=1, batch_shape=batch),
         )
-        fit.fit_gpytorch_mll(mll.ExactMarginalLogLikelihood(model.likelihood, model))
+        likelihood = mll.ExactMarginalLogLikelihood(model.likelihood, model)
+        fit.fit_gpytorch_mll_scipy(likelihood.train(), bounds=dict(PLAUSIBLE), options={"maxiter": ITERATIONS})
     return model.eval()
 
 

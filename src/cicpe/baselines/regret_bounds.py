@@ -12,9 +12,10 @@ from typing import final
 import torch
 from torch import Generator, Tensor
 
+from cicpe import trees
 from cicpe.agents.base import Proposal
 from cicpe.baselines.base import History, Optimiser, best_observed, extra, fixed_budget_proposal, seeds
-from cicpe.baselines.gp_model import design_point, fit_gp, from_cube, to_cube
+from cicpe.baselines.gp_model import design_point, fit_gps, from_cube, to_cube
 from cicpe.problems import Problem
 from cicpe.statistics import highest_mass_interval, sobol_points
 
@@ -53,12 +54,12 @@ class RegretBounds(Optimiser):
         """Query, recommendation, confidence and spread of one episode."""
         space, rng = self.problem.query_space, torch.Generator().manual_seed(seed)
         places = self._candidates(history, episode, seed, rng)
-        model = fit_gp(history, episode, space, self.sign)
+        model = fit_gps(trees.select(history, torch.tensor([episode])), space, self.sign)
         with torch.no_grad():
-            posterior = model.posterior(places)
-            mean, std = posterior.mean[:, 0], posterior.variance[:, 0].clamp_min(0).sqrt()
+            posterior = model.posterior(places[None])
+            mean, std = posterior.mean[0, :, 0], posterior.variance[0, :, 0].clamp_min(0).sqrt()
             # Near candidates are nearly the same: an eigendecomposition does not mind.
-            power, vector = torch.linalg.eigh(posterior.distribution.covariance_matrix)
+            power, vector = torch.linalg.eigh(posterior.distribution.covariance_matrix[0])
             white = torch.randn((self.paths, len(places)), generator=rng, dtype=torch.float64)
             path = mean + (white * power.clamp_min(0).sqrt()) @ vector.mT
         query = from_cube(space, places[(mean + 2 * std).argmax()])

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol, cast, final, runtime_checkable
+from typing import Any, Literal, NamedTuple, Protocol, cast, final, get_args, runtime_checkable
 
 import torch
 from jaxtyping import Float, Int
@@ -31,6 +31,8 @@ from cicpe.spaces import Space
 
 EDGE = 1e-6
 """Confidences are kept this far from 0 and 1 where their log-odds are taken."""
+Sampling = Literal["ts", "ttps", "uniform"]
+"""The paper's rules that read a posterior alone: a plausible answer, a challenger of it, anywhere."""
 INTERVAL_DRAWS = 2000
 """Draws of the target whose quantiles are the ends of an interval."""
 
@@ -495,9 +497,19 @@ class ComputedBeliefConfig(BeliefConfig, ABC):
     def fit_share(self) -> float:
         return 0.25
 
+    actor: str
+    """The kind's own rule for queries, by the kind's name; or one of the paper's (``cicpe.beliefs.sampled``)."""
+
     @property
     def query_rule(self) -> str:
-        return self.kind
+        return self.actor
+
+    def with_actor(self, actor: str) -> "ComputedBeliefConfig":
+        if actor not in get_args(Sampling):
+            raise InvalidInput(
+                "actor", actor, f"one of {', '.join(get_args(Sampling))} with the recipe {self.kind}, or left out"
+            )
+        return self.model_copy(update={"actor": actor})
 
     @property
     def aim(self) -> float:

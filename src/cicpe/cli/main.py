@@ -15,6 +15,7 @@ from cicpe._version import __version__
 from cicpe.cli.alarm import alarm
 from cicpe.cli.arguments import spread_ranges
 from cicpe.cli.bisect import bisect_app
+from cicpe.cli.calibrate import calibrate
 from cicpe.cli.certify import certify
 from cicpe.cli.compare import compare
 from cicpe.cli.data import data_app
@@ -72,6 +73,7 @@ app.command("doctor")(doctor)
 app.add_typer(data_app, name="data")
 app.command()(train)
 app.command()(sweep)
+app.command()(calibrate)
 app.command()(evaluate)
 app.command()(compare)
 app.command()(certify)

@@ -213,11 +213,11 @@ def _summary(model: "Model", out: Path) -> dict[str, Any]:
         "horizon": about.horizon,
         "sha256": model.sha256,
         "reliable": model.best_offer(model.description.units.delta or DELTA)[1] is not None,
-        "calibrated": _calibrated(model),
+        "calibrated": calibrated_cells(model),
     }
 
 
-def _calibrated(model: "Model") -> list[dict[str, Any]]:
+def calibrated_cells(model: "Model") -> list[dict[str, Any]]:
     """The confidence rule's thresholds at ``DELTA``; null where the model was not reliable enough."""
     calibration = model.calibration
     column = calibration.deltas.index(DELTA)  # the usual one, which every calibration has

@@ -14,6 +14,7 @@ import torch
 from jaxtyping import Float
 from torch import Generator, Tensor
 
+from cicpe import trees
 from cicpe.errors import InvalidInput
 from cicpe.problems.base import Problem
 from cicpe.problems.context import Noise, noise_range, sample_noise
@@ -115,14 +116,23 @@ def sample_paths(lengthscale: Float[Tensor, " n"], dim: int, rng: Generator) -> 
     changes no covariance by more than k(1) <= exp(-12.5) < 4e-6.
     """
     side = GRID[dim]
-    ring = 2 * side
+    white = torch.randn((len(lengthscale), *[2 * side] * dim), generator=rng)
+    row_bytes = 2 * 8 * 2 * side + 2 * 4 * (2 * side) ** dim
+    with torch.no_grad():
+        path: Tensor = trees.by_pieces(lambda part: _coloured(*part), (lengthscale, white), row_bytes)
+    return path
+
+
+def _coloured(lengthscale: Float[Tensor, " n"], white: Float[Tensor, " n *ring"]) -> Float[Tensor, " n *grid"]:
+    """Paths from white noise on the ring or torus."""
+    dim, ring = white.ndim - 1, white.shape[1]
+    side = ring // 2
     # In float64: rounding in s enters the path as its square root, as roughness that a GP does not have.
     steps = torch.arange(ring, dtype=torch.float64)
     lags = torch.stack([steps, ring - steps]) / (side - 1)
     row = torch.exp(-0.5 * (lags / lengthscale.double()[:, None, None]) ** 2).sum(dim=1)
     root = torch.fft.fft(row).real.clamp_min(0).sqrt().float()
     half = root[:, : side + 1]
-    white = torch.randn((len(lengthscale), *[ring] * dim), generator=rng)
     axes = tuple(range(1, dim + 1))
     scale = half if dim == 1 else root[:, :, None] * half[:, None, :]
     path: Tensor = torch.fft.irfftn(torch.fft.rfftn(white, dim=axes) * scale, s=[ring] * dim, dim=axes)

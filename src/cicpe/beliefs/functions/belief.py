@@ -12,7 +12,7 @@ level exactly once has none, and does not count); the recommendation is the answ
 them, and the confidence is that share. The next query is the one whose observation would make them agree most.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import ClassVar, Literal, NamedTuple, final
@@ -326,8 +326,7 @@ class FunctionBelief(Belief):
         self.refuse_costs(costs)
         batch = len(state.context_BC)
         parts = []
-        for begin in range(0, batch, CHUNK):
-            some = trees.select(state, torch.arange(batch)[begin : begin + CHUNK])
+        for some in _chunks(state):
             draws = self.draw(some)
             answers = [self._recommend(draws, epsilon) for epsilon in epsilons]
             recommendation, confidence = (torch.stack(side, dim=1) for side in zip(*answers, strict=True))
@@ -425,6 +424,9 @@ class FunctionBelief(Belief):
         return Prediction(none, torch.zeros(1), torch.zeros_like(mean), mean, std.clamp_min(1e-6).log())
 
     def sample_answers(self, state: FunctionState, n: int, rng: Generator) -> Float[Tensor, "batch draw answer"]:
+        return torch.cat([self._sample_answers(some, n, rng) for some in _chunks(state)])
+
+    def _sample_answers(self, state: FunctionState, n: int, rng: Generator) -> Tensor:
         draws = self.draw(state)
         chosen = torch.multinomial(draws.weight_BN, n, replacement=True, generator=rng)
         target = self._targets(draws)
@@ -432,6 +434,12 @@ class FunctionBelief(Belief):
 
     def tensors(self) -> Mapping[str, Tensor]:
         return self.mixture.state_dict()
+
+
+def _chunks(state: FunctionState) -> Iterator[FunctionState]:
+    """``CHUNK`` episodes at a time."""
+    for rows in torch.split(torch.arange(len(state.context_BC)), CHUNK):
+        yield trees.select(state, rows)
 
 
 def _merit(room: Tensor) -> Tensor:

@@ -6,9 +6,20 @@ from typing import Literal, final
 import torch
 from pydantic import Field
 
-from cicpe.beliefs.base import COMPUTED_PLAN, CalibrationPlan, ComputedBeliefConfig, FitRequest, FittedBelief, TaskShape
+from cicpe.beliefs.base import (
+    COMPUTED_PLAN,
+    Belief,
+    CalibrationPlan,
+    ComputedBeliefConfig,
+    FitRequest,
+    FittedBelief,
+    Sampling,
+    TaskShape,
+)
 from cicpe.beliefs.particles.belief import ParticleBelief, ParticleConfig
 from cicpe.beliefs.particles.likelihood import LearnedLikelihood, fit_likelihood
+from cicpe.beliefs.sampled import SampledQueries
+from cicpe.problems import Problem
 
 
 @final
@@ -16,8 +27,8 @@ class ParticleBeliefConfig(ComputedBeliefConfig):
     """A posterior over the task's parameters by sequential Monte Carlo."""
 
     kind: Literal["particles"] = "particles"
-    actor: Literal["particles"] = "particles"
-    """Queries are chosen on the particles; ``particles.query`` says how."""
+    actor: Literal["particles"] | Sampling = "particles"
+    """Queries are chosen on the particles, as ``particles.query`` says; or by one of the paper's rules."""
     fit_seconds: float = Field(default=90.0, gt=0)
     """Wall-clock for fitting a likelihood, at most a quarter of a budget in minutes."""
     particles: ParticleConfig = ParticleConfig()
@@ -37,13 +48,19 @@ class ParticleBeliefConfig(ComputedBeliefConfig):
         if self.likelihood == "learned":
             limit = budget.part(self.fit_share, self.fit_seconds)
             learned = fit_likelihood(request.problem, limit, request.seed, hidden=self.hidden, updates=budget.updates)
-        belief = ParticleBelief(request.problem, self.horizon, self.particles, self.aim, learned)
+        belief = self._belief(request.problem, self.horizon, learned)
         return FittedBelief(belief, self, budget.updates or 0, time.perf_counter() - began)
 
-    def build(self, shape: TaskShape, horizon: int) -> tuple[ParticleBelief, torch.nn.Module]:
+    def build(self, shape: TaskShape, horizon: int) -> tuple[Belief, torch.nn.Module]:
         problem = shape.make_problem()
         learned = None if self.likelihood == "exact" else LearnedLikelihood(problem, self.hidden)
-        return ParticleBelief(problem, horizon, self.particles, self.aim, learned), learned or torch.nn.Module()
+        return self._belief(problem, horizon, learned), learned or torch.nn.Module()
+
+    def _belief(self, problem: Problem, horizon: int, learned: LearnedLikelihood | None) -> Belief:
+        if self.actor == "particles":
+            return ParticleBelief(problem, horizon, self.particles, self.aim, learned)
+        unasked = self.particles.model_copy(update={"query": "greedy"})  # quick, since it is not made
+        return SampledQueries(ParticleBelief(problem, horizon, unasked, self.aim, learned), self.actor)
 
     def describe(self) -> str:
         return f"{self.particles.particles} particles, {self.likelihood} likelihood"

@@ -22,6 +22,7 @@ from jaxtyping import Int
 from pydantic import Field
 from torch import Generator, Tensor, nn
 
+from cicpe import trees
 from cicpe.beliefs.network.memories.base import Dims, FunctionMemory, MemoryConfig, MemoryFeatures, gather_prefixes
 from cicpe.errors import InvalidInput
 from cicpe.gp.exact import log_density
@@ -64,6 +65,9 @@ class RegressionState(NamedTuple):
     noise_BJ: Tensor
     context_BC: Tensor
     prefix_BP: Tensor
+    explained_BPJK: Tensor | None
+    """Variance at the probes that the rows explain, where an episode is played step by step: to find it from all rows
+    again at every step would move most of the memory."""
 
     def at_prefixes(self, index_BK: Int[Tensor, "batch chosen"]) -> "RegressionState":
         """The state at K prefixes per episode, for reading."""
@@ -128,7 +132,8 @@ class RegressionMemory(FunctionMemory):
         zeros = torch.zeros(batch, 1, heads, size, dtype=torch.float64)
         evidence = torch.zeros(batch, 1, heads, dtype=torch.float64)
         prefix = torch.zeros(batch, 1, dtype=torch.long)
-        return RegressionState(zeros[:, :0], zeros, evidence, noise_BJ, context_BC, prefix)
+        explained = torch.zeros(batch, 1, heads, len(self.probes_KQ), dtype=torch.float64)
+        return RegressionState(zeros[:, :0], zeros, evidence, noise_BJ, context_BC, prefix, explained)
 
     def step(self, state: RegressionState, query_BQ: Tensor, observation_BY: Tensor) -> RegressionState:
         phi_BJF = self._features(query_BQ)
@@ -139,6 +144,8 @@ class RegressionMemory(FunctionMemory):
         std_BJ = variance_BJ.clamp_min(SMALLEST_NOISE**2).sqrt()
         z_BJ = (observation_BY.double() - (phi_BJF * weights_BJF).sum(-1)) / std_BJ
         row_BJF = left_BJF / std_BJ[..., None]
+        assert state.explained_BPJK is not None, "a state that was unrolled is read, not stepped"
+        along_BJK = torch.einsum("bjf,kjf->bjk", row_BJF, self._features(self.probes_KQ))
         return RegressionState(
             torch.cat([state.rows_BTJF, row_BJF[:, None]], dim=1),
             (weights_BJF + row_BJF * z_BJ[..., None])[:, None],
@@ -146,6 +153,7 @@ class RegressionMemory(FunctionMemory):
             state.noise_BJ,
             state.context_BC,
             state.prefix_BP + 1,
+            state.explained_BPJK + along_BJK.square()[:, None],
         )
 
     def unroll(self, context_BC: Tensor, query_BTQ: Tensor, observation_BTY: Tensor) -> RegressionState:
@@ -164,11 +172,14 @@ class RegressionMemory(FunctionMemory):
             first.noise_BJ,
             context_BC,
             torch.arange(query_BTQ.shape[1] + 1).expand(len(query_BTQ), -1),
+            None,
         )
 
-    def _explained(self, state: RegressionState, along_BTJK: Tensor) -> Tensor:
+    def _explained(self, state: RegressionState, phi_KJF: Tensor) -> Tensor:
         """Variance that the rows up to each prefix explain: sums of squares, B x P x J x K."""
-        squares = along_BTJK.square()
+        if state.explained_BPJK is not None:
+            return state.explained_BPJK
+        squares = torch.einsum("btjf,kjf->btjk", state.rows_BTJF, phi_KJF).square()
         steps, prefixes = squares.shape[1], state.prefix_BP.shape[1]
         if prefixes <= 2:  # the one of a step, or two that were chosen
             seen_BPT = (torch.arange(steps) < state.prefix_BP[..., None]).double()
@@ -185,10 +196,15 @@ class RegressionMemory(FunctionMemory):
 
     def features(self, state: RegressionState) -> MemoryFeatures:
         phi_KJF = self._features(self.probes_KQ)
+        read: MemoryFeatures = trees.by_pieces(
+            lambda part: self._read(part, phi_KJF), state, _row_bytes(state, len(phi_KJF))
+        )
+        return read
+
+    def _read(self, state: RegressionState, phi_KJF: Tensor) -> MemoryFeatures:
         mean_BPJK = torch.einsum("bpjf,kjf->bpjk", state.weights_BPJF, phi_KJF)
         prior_JK = phi_KJF.square().sum(-1).T
-        along_BTJK = torch.einsum("btjf,kjf->btjk", state.rows_BTJF, phi_KJF)
-        mean, std = self._mixed(state, mean_BPJK, prior_JK - self._explained(state, along_BTJK))
+        mean, std = self._mixed(state, mean_BPJK, prior_JK - self._explained(state, phi_KJF))
         best, place = mean.max(dim=-1, keepdim=True)
         best_std = std.gather(-1, place)
         highest = (mean + std).amax(dim=-1, keepdim=True)
@@ -214,6 +230,13 @@ class RegressionMemory(FunctionMemory):
         return None, None
 
     def predict(self, state: RegressionState, query_BKQ: Tensor) -> tuple[Tensor, Tensor]:
+        row_bytes = _row_bytes(state, 0) + query_BKQ.shape[1] * state.weights_BPJF[0, 0].nbytes
+        mean_std: tuple[Tensor, Tensor] = trees.by_pieces(
+            lambda part: self._predict(*part), (state, query_BKQ), row_bytes
+        )
+        return mean_std
+
+    def _predict(self, state: RegressionState, query_BKQ: Tensor) -> tuple[Tensor, Tensor]:
         phi_BKJF = self._features(query_BKQ)
         mean_BJK = torch.einsum("bjf,bkjf->bjk", state.weights_BPJF[:, 0], phi_BKJF)
         along_BTJK = torch.einsum("btjf,bkjf->btjk", state.rows_BTJF, phi_BKJF)
@@ -295,6 +318,12 @@ def _near(state: RegressionState, features: MemoryFeatures, mean_BPK: Tensor, qu
     own = torch.stack([mean_BPK, quarter_log_std_BPK, best_BPK, below_BPK, in_spreads_BPK, above_BPK], dim=-1)
     context = state.context_BC[:, None, None].expand(*mean_BPK.shape, -1)
     return torch.cat([own, context.to(own)], dim=-1)
+
+
+def _row_bytes(state: RegressionState, probes: int) -> int:
+    """What an episode's rows take, as features or read at so many probes."""
+    _, steps, heads, size = state.rows_BTJF.shape
+    return 8 * heads * (steps + state.prefix_BP.shape[1]) * max(size, probes)
 
 
 def _check_sizes(config: RegressionConfig, dims: Dims) -> None:
