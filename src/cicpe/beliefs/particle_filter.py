@@ -15,7 +15,7 @@ from functools import cached_property
 from typing import NamedTuple, final
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float
 from torch import Tensor
 
 from cicpe import trees
@@ -54,8 +54,6 @@ class FilterSizes(NamedTuple):
     """Share of moves that are fresh draws from the prior."""
     powers: int = 40
     """The most tempering powers per observation."""
-    again: float = 1.0
-    """How many times as long a history has to be as when a second cloud was last merged."""
     seed: int = 0
     """Seed of the sampler. Episodes share its random numbers and are otherwise independent."""
 
@@ -66,8 +64,6 @@ class FilterState(NamedTuple):
     cloud: ParticleCloud
     log_prior_draws_BM: Float[Tensor, "batch draw"]
     """Log-likelihood of the whole history for every draw from the prior; a second cloud starts from them."""
-    checked_B: Int[Tensor, " batch"]
-    """Observations when a second cloud was last merged; 0 where that was never done."""
 
 
 @final
@@ -102,8 +98,7 @@ class ParticleFilter:
         batch = len(context_BC)
         zeros = torch.zeros(batch, len(self.prior_draws[0]), dtype=torch.float64)
         nothing = torch.zeros(batch, 0, query), torch.zeros(batch, 0, observation)
-        never = torch.zeros(batch, dtype=torch.long)
-        return FilterState(self._fresh(context_BC, *nothing, zeros), zeros, never)
+        return FilterState(self._fresh(context_BC, *nothing, zeros), zeros)
 
     def _fresh(
         self, context_BC: Tensor, query_BTQ: Tensor, observation_BTY: Tensor, log_draws_BM: Tensor
@@ -136,31 +131,23 @@ class ParticleFilter:
         steps = cloud.query_BTQ.shape[1]
         draws_P1M = self.prior_draws[0].T[:, None]
         log_draws = state.log_prior_draws_BM + latest_log_likelihood(self.target, draws_P1M, cloud)
-        checked_B = state.checked_B
         if steps > sizes.prior_steps:
-            cloud = self._updated(cloud, 2 * steps)
-            due = self._due(cloud, checked_B)
-            cloud = self._checked(cloud, log_draws, due, 2 * steps + 1)
-            checked_B = checked_B.index_fill(0, due, steps)
+            cloud = self._checked(self._updated(cloud, 2 * steps), log_draws, 2 * steps + 1)
         else:
             cloud = self._fresh(cloud.context_BC, cloud.query_BTQ, cloud.observation_BTY, log_draws)
             cloud = self._settle(cloud, 2 * steps) if steps == sizes.prior_steps else cloud
         _warn_if_degenerate(cloud)
-        return FilterState(cloud, log_draws, checked_B)
+        return FilterState(cloud, log_draws)
 
-    def _due(self, cloud: ParticleCloud, checked_B: Tensor) -> Int[Tensor, " due"]:
-        """The episodes whose cloud is to be merged with a second one."""
-        may = (cloud.query_BTQ.shape[1] >= self.sizes.again * checked_B).nonzero()[:, 0]
-        return may[self.may_decide(trees.select(cloud, may))] if len(may) else may
-
-    def _checked(self, cloud: ParticleCloud, log_draws_BM: Tensor, due: Tensor, turn: int) -> ParticleCloud:
-        """Some clouds, merged with a second one from the prior: one cloud alone may miss a mode."""
-        if not len(due):
+    def _checked(self, cloud: ParticleCloud, log_draws_BM: Tensor, turn: int) -> ParticleCloud:
+        """Clouds near a decision, merged with a second one from the prior: one cloud alone may miss a mode."""
+        due = self.may_decide(cloud)
+        if not bool(due.any()):
             return cloud
         first = trees.select(cloud, due)
         fresh = self._fresh(first.context_BC, first.query_BTQ, first.observation_BTY, log_draws_BM[due])
         merged = merge(first, self._settle(fresh, turn), seed=self.sizes.seed + turn)
-        return replace_episodes(cloud, due, merged)
+        return replace_episodes(cloud, due.nonzero()[:, 0], merged)
 
     def _updated(self, cloud: ParticleCloud, turn: int) -> ParticleCloud:
         """The cloud with its latest observation: as weights where they stay even, else by moves."""

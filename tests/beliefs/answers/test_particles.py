@@ -84,12 +84,3 @@ def test_a_cloud_in_the_wrong_place_is_outweighed_by_a_second_one(checks: bool) 
     mean, covariance = posterior(query, value)
     apart = (answers(after).mean(dim=0) - mean).abs() / covariance.diagonal().sqrt()
     assert (float(apart.max()) < 1) == checks
-
-
-def test_a_second_cloud_is_not_drawn_again_before_the_history_is_longer() -> None:
-    query, value = observed(steps=9)
-    for again, wanted in ((1.0, 9), (1.5, 8)):  # at 3, 5 and 8
-        _, state = followed(SIZES._replace(again=again), query, value, checks=True)
-        assert int(state.checked_B[0]) == wanted
-    _, never = followed(SIZES, query, value, checks=False)
-    assert int(never.checked_B[0]) == 0

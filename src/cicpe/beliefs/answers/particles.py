@@ -48,17 +48,15 @@ class ParticleSearch:
     """The epsilon that a decision is about."""
     particles: int = 512
     prior_particles: int = 4096
-    doubt: float = 0.5
+    doubt: float = 0.4
     """Confidence from which a second cloud is annealed from the prior."""
-    again: float = 1.2
-    """How many times as long a history has to be as when that was last done."""
     has_candidates: ClassVar[bool] = False
     """Answers are particles, and not compared one by one."""
 
     @cached_property
     def filter(self) -> ParticleFilter:
         """Follows the posterior."""
-        sizes = FilterSizes(self.particles, self.prior_particles, again=self.again)
+        sizes = FilterSizes(self.particles, self.prior_particles)
         return ParticleFilter(likelihood_target(self.model), sizes, self._may_decide)
 
     def begin(self, context: Float[Tensor, "B C"]) -> SearchState:
