@@ -111,6 +111,9 @@ def words_on_actors(results: Results) -> str:
             fact["is_foreign"]
         ),
         "No threshold was safe enough, and every query was made that may be: {}.": lambda fact: fact["stop"] == "never",
+        "With so few episodes that may be for want of evidence alone: {}.": lambda fact: (
+            fact["stop"] == "never" and "calibration" in fact
+        ),
     }
     named = {text: actors_with(results, holds) for text, holds in sentences.items()}
     return " ".join(text.format(listed(names)) for text, names in named.items() if names)
