@@ -70,6 +70,7 @@ def test_a_learned_likelihood_serves_other_rules_within_a_time() -> None:
         ("best-arm-5d", "td3", "ts, ttps, uniform, which read the posterior"),
         ("gp-max-1d", "ts", "both spaces must be one"),
         ("ackley-3d", "ts", "it chooses its own queries"),
+        ("peak-2d", "td3", "ts, ttps, uniform with the recipe functions"),
         ("psychometric-2afc", "search", "ts, ttps, uniform with the recipe answers"),
     ],
 )

@@ -236,7 +236,7 @@ def with_actor(
     the number of queries says more about the weights than about the rule.
 
     Args:
-        model: Networks of the recipe ``fast``, or a model of the recipe ``answers``.
+        model: Networks of the recipe ``fast``, or a model of the recipe ``answers`` or ``functions``.
         actor: ``ts``, ``ttps`` or ``uniform``.
         episodes: Held-out episodes for the thresholds, at most.
         seed: Seeds them.
@@ -264,9 +264,14 @@ def _with_enough_queries(
     belief: Belief, problem: Problem, config: BeliefConfig, seconds: float | None, seed: int
 ) -> Belief:
     """The belief with a horizon after which no more is gained; not a shorter one, unless the time asks for it."""
-    longest, plan = belief.with_horizon(max(belief.horizon, problem.horizon)), config.calibration
+    plan = config.calibration
+    # A computed belief makes no more queries than its recipe lets it: every one takes longer than the one before.
+    most = min(problem.horizon, config.horizon) if plan.shortens else problem.horizon
+    longest = belief.with_horizon(max(belief.horizon, most))
     if plan.shortens and seconds is not None:
         return shortened(longest, problem, config.epsilon[0], seconds, seed)
+    if longest.horizon == belief.horizon:
+        return belief
     episodes, widest = min(HORIZON_EPISODES, plan.chunk), max(plan.query_spreads)
     enough = pilot(longest, problem, config.epsilon[0], episodes, seed, query_spread=widest).queries
     return belief.with_horizon(max(belief.horizon, enough))

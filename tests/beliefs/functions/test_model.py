@@ -15,6 +15,7 @@ from torch import Generator, Tensor
 import cicpe
 from cicpe.agents.alarm import DOUBTFUL
 from cicpe.beliefs.functions.belief import FunctionBelief
+from cicpe.beliefs.functions.config import FunctionBeliefConfig
 from cicpe.errors import ModelError
 from cicpe.evaluation.evaluate import evaluate_agent
 from cicpe.model.folder import WEIGHTS
@@ -111,6 +112,30 @@ def test_a_saved_model_asks_and_answers_as_before(folder: Path) -> None:
     assert "64 functions of 3 kinds" in model.card()
     with pytest.raises(cicpe.InvalidInput, match="stop"):
         model.agent(1.0, 0.3, "bellman")
+
+
+@pytest.mark.filterwarnings("ignore::cicpe.UnservedWarning")
+def test_other_rules_for_queries_share_the_fit(folder: Path, tmp_path: Path) -> None:
+    model = cicpe.load(folder)
+    other = cicpe.with_actor(model, "ts", episodes=100)
+    assert (model.description.training.query_rule, other.description.training.query_rule) == ("functions", "ts")
+    assert other.belief.horizon == model.belief.horizon == 8
+    assert all(torch.equal(model.belief.tensors()[name], tensor) for name, tensor in other.belief.tensors().items())
+    other.save(tmp_path)
+    assert asked(cicpe.load(tmp_path)) == asked(other) != asked(model)
+
+
+@pytest.mark.filterwarnings("ignore::cicpe.UnservedWarning")
+def test_a_rule_is_fitted_with_or_refused() -> None:
+    assert tiny(actor="ttps").description.training.query_rule == "ttps"
+    with pytest.raises(cicpe.InvalidInput, match="both spaces must be one"):
+        tiny(actor="ts", problem=Hill(noise=0.07, asks="height"))
+
+
+def test_the_earlier_name_of_thompson_sampling_is_read() -> None:
+    data = FunctionBeliefConfig().model_dump(mode="json")
+    data["functions"]["query"] = "thompson"
+    assert FunctionBeliefConfig.model_validate(FunctionBeliefConfig.migrate(data)).functions.query == "ts"
 
 
 def tiny(**options: Any) -> cicpe.Model:

@@ -18,10 +18,11 @@ from cicpe import trees
 from cicpe.beliefs.answers.cloud import CloudSearch
 from cicpe.beliefs.answers.grid import MOST_TABLE, GridSearch, QueryTable, WeightedAnswers
 from cicpe.beliefs.answers.model import AnswerModel
-from cicpe.beliefs.answers.queries import Goal, Sampling, answer_kernel, remaining_uncertainty
+from cicpe.beliefs.answers.queries import Goal, answer_kernel, remaining_uncertainty
 from cicpe.beliefs.answers.recommendation import recommend
 from cicpe.beliefs.base import Assessment, Belief
 from cicpe.beliefs.predictors import Prediction
+from cicpe.beliefs.sampling import Sampling
 from cicpe.config import Config
 from cicpe.spaces import Space, Sphere
 from cicpe.statistics import first_of_best, sobol_points

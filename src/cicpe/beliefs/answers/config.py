@@ -15,9 +15,10 @@ from cicpe.beliefs.answers.heads import AnyHead, Heads
 from cicpe.beliefs.answers.learn import Family, Learner, LearningSizes, Limit
 from cicpe.beliefs.answers.model import AnswerModel
 from cicpe.beliefs.answers.prior import PriorSizes
-from cicpe.beliefs.answers.queries import Goal, Sampling
+from cicpe.beliefs.answers.queries import Goal
 from cicpe.beliefs.base import CalibrationPlan, ComputedBeliefConfig, FitRequest, FittedBelief, TaskShape
 from cicpe.beliefs.budget import Budget
+from cicpe.beliefs.sampling import Sampling
 from cicpe.config import GrownConfig
 from cicpe.errors import InvalidInput
 from cicpe.problems.base import Problem, TaskBatch

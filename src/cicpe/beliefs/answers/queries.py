@@ -18,8 +18,6 @@ from cicpe.beliefs.answers.heads import Heads
 
 Goal = Literal["information", "agreement", "success"]
 """What a lookahead compares queries by."""
-Sampling = Literal["ts", "ttps", "uniform"]
-"""The paper's rules that need no lookahead: a plausible answer, one of two that is farther from the mean, anywhere."""
 
 
 def remaining_uncertainty(

@@ -26,6 +26,7 @@ from cicpe import trees
 from cicpe.beliefs.base import Assessment, Belief
 from cicpe.beliefs.lookahead import score_queries
 from cicpe.beliefs.predictors import Prediction
+from cicpe.beliefs.sampling import Sampling, top_two
 from cicpe.config import GrownConfig
 from cicpe.errors import InvalidInput
 from cicpe.gp.exact import GPPosterior, no_observations
@@ -62,8 +63,8 @@ class FunctionConfig(GrownConfig):
     """Functions drawn at every assessment."""
     groups: int = Field(default=16, ge=1)
     """They are drawn in groups, each of one kind of process."""
-    query: Literal["agreement", "thompson", "ucb"] = "agreement"
-    """How the next query is chosen."""
+    query: Literal["agreement", "ucb"] | Sampling = "agreement"
+    """How the next query is chosen; ``ts`` and ``ttps`` take the place of the target of a drawn function."""
     candidates: int = Field(default=64, ge=4)
     """Queries that are compared."""
     seed: int = Field(default=0, ge=0, le=2**31)
@@ -384,9 +385,10 @@ class FunctionBelief(Belief):
     def _query(self, state: FunctionState, draws: FunctionDraws, target_BNX: Tensor, rng: Generator) -> Tensor:
         config = self.config
         batch, functions, size = draws.value_BNG.shape
-        if config.query == "thompson":
-            chosen = torch.multinomial(draws.weight_BN, 1, generator=rng)
-            return self.places_GQ[draws.point_BN.gather(1, chosen)[:, 0]]
+        if config.query == "uniform":
+            return self.query_space.sample(batch, rng)
+        if config.query in ("ts", "ttps"):
+            return self._sampled_query(draws, rng)
         if config.query == "ucb":
             mean = torch.einsum("bng,bn->bg", draws.value_BNG, draws.weight_BN)
             second = torch.einsum("bng,bn->bg", draws.value_BNG.square(), draws.weight_BN)
@@ -404,6 +406,16 @@ class FunctionBelief(Belief):
         score_BK = score_queries("agreement", value_BMK.mT[..., None], target_BMX, self._near_enough)
         best = candidate_BK.gather(1, first_of_best(score_BK)[:, None])[:, 0]
         return self._about(best, rng)
+
+    def _sampled_query(self, draws: FunctionDraws, rng: Generator) -> Tensor:
+        """The place of the target of one function, or one of two: Thompson and top-two sampling."""
+        point_BN = draws.point_BN
+        chosen_B3 = torch.multinomial(draws.weight_BN, 3, replacement=True, generator=rng)
+        place_3BQ = torch.stack([self._about(point_B, rng) for point_B in point_BN.gather(1, chosen_B3).T])
+        if self.config.query == "ts":
+            return place_3BQ[0]
+        mean_BQ = torch.einsum("bn,bnq->bq", draws.weight_BN, self.places_GQ[point_BN])
+        return top_two(self.query_space, place_3BQ, mean_BQ, rng)
 
     @property
     def _near_enough(self) -> float:

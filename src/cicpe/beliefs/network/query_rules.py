@@ -11,6 +11,7 @@ from torch import Generator, Tensor
 
 from cicpe.beliefs.network.memories.base import FunctionMemory
 from cicpe.beliefs.network.network import Network, NetworkOutput
+from cicpe.beliefs.sampling import top_two
 from cicpe.errors import InvalidInput
 from cicpe.spaces import Space
 from cicpe.statistics import first_of_best
@@ -72,23 +73,16 @@ class Thompson(Actor):
 @final
 @dataclass(frozen=True)
 class TopTwo(Actor):
-    """Top-two posterior sampling: half of the time, a challenger of a draw that lies too close to the mean.
-
-    The challenger is taken where it lies farther from the mean. The paper does not say what too close is; here, closer
-    than another draw, which needs no scale. The distance is the answer space's own: Euclidean in a box, one minus the
-    cosine on the sphere.
-    """
+    """Top-two posterior sampling: half of the time, a challenger of a draw that lies too close to the mean."""
 
     query_space: Space
 
     def propose(
         self, output: NetworkOutput, rng: Generator, query_spread: Tensor | float
     ) -> Float[Tensor, "batch query"]:
-        first, challenger, typical = (output.posterior.sample(rng, query_spread)[:, 0] for _ in range(3))
+        draws = torch.stack([output.posterior.sample(rng, query_spread)[:, 0] for _ in range(3)])
         mean = output.posterior.recommendation[:, 0]
-        near, far, usual = (self.query_space.distance(draw, mean) for draw in (first, challenger, typical))
-        challenged = (torch.rand(len(first), generator=rng) < 0.5) & (near < usual)
-        return self.query_space.project(torch.where((challenged & (far > near))[:, None], challenger, first))
+        return self.query_space.project(top_two(self.query_space, draws, mean, rng))
 
 
 @final
