@@ -48,6 +48,8 @@ class Kind(NamedTuple):
     training: dict[str, Any]
     splits: tuple[int, ...] = (0, 1)
     epsilons: tuple[float, float] = EPSILONS
+    shares: str | None = None
+    """The agent whose fit it takes over, with an actor and thresholds of its own."""
 
 
 BELIEF = {"updates": 250, "calibration_episodes": 1500}
@@ -57,14 +59,42 @@ NETWORK = {
     "calibration_episodes": 2048,
     "settings": {"network": {"memory": {"kind": "attention", "layers": 3, "width": 96}}},
 }
+LATTICE = {
+    "recipe": "fast",
+    "actor": "td3",
+    "updates": 3000,
+    "calibration_episodes": 8192,
+    "settings": {
+        "network": {"memory": {"kind": "lattice"}, "posterior": {"kind": "lattice"}},
+        "learning_rate": 5e-3,
+        "horizon": 40,
+        "adapt_horizon": False,
+        "first_batch": 48,
+        "batch": 64,
+        "updates_per_rollout": 4,
+        "query_spreads": [0.5, 1.0, 1.0, 1.5],
+        "random_episodes": 0.1,
+        "random_queries": 0.1,
+    },
+}
+"""Every place of the square is scored, most queries explore, and the horizon is where the information is."""
+EVERY = tuple(range(FOLDS))
+RESOLVABLE = {"group": "resolvable"}
+SHARED = {"episodes": 800, "seed": 1}
 KINDS = {
-    "distance": Kind({}, BELIEF, tuple(range(FOLDS))),
+    "distance": Kind({}, BELIEF, EVERY),
+    "resolvable": Kind(RESOLVABLE, {"recipe": "functions", "updates": 250, "calibration_episodes": 500}, EVERY),
+    "functions-ts": Kind(RESOLVABLE, {**SHARED, "actor": "ts"}, EVERY, shares="resolvable"),
+    "functions-ttps": Kind(RESOLVABLE, {**SHARED, "actor": "ttps"}, shares="resolvable"),
+    "functions-uniform": Kind(RESOLVABLE, {**SHARED, "actor": "uniform"}, shares="resolvable"),
     "value-gap": Kind({"scored_by": "value"}, BELIEF, epsilons=(0.3, 0.1)),
     "noisy": Kind({"noise": "fitted"}, BELIEF),
+    "lattice-td3": Kind(RESOLVABLE, LATTICE, (0,)),
     "ts": Kind({}, {**NETWORK, "actor": "ts"}, (0,)),
     "td3": Kind({}, {**NETWORK, "actor": "td3"}, (0,)),
 }
-"""Epsilon of the value gap is in standard scores. The last two are networks, the paper's kind of agent."""
+"""Epsilon of the value gap is in standard scores. Those that are trained on resolvable regions are tested on such alone:
+the paper's actors, with the posterior of one belief over functions. The last two are networks."""
 SEEDS = 2
 """Trainings of an agent on each split."""
 VARIATIONS: dict[str, dict[str, Any]] = {
@@ -94,9 +124,14 @@ def train(kinds: Sequence[str], splits: Sequence[int] | None, seed: int) -> None
             if (out / "config.json").exists():
                 continue
             began = time.process_time()
-            epsilon = (min(kind.epsilons), max(kind.epsilons))
-            problem = family(split, **kind.options)
-            cicpe.train(problem, epsilon=epsilon, out=out, seed=100 * seed + split, **kind.training)
+            if kind.shares is not None:
+                source = folder_of(kind.shares, split, seed)
+                cicpe.with_actor(cicpe.load(source), **kind.training).save(out)
+                began -= 60 * json.loads((source / "minutes.json").read_text())
+            else:
+                epsilon = (min(kind.epsilons), max(kind.epsilons))
+                problem = family(split, **kind.options)
+                cicpe.train(problem, epsilon=epsilon, out=out, resume=True, seed=100 * seed + split, **kind.training)
             minutes = (time.process_time() - began) / 60
             (out / "minutes.json").write_text(json.dumps(minutes) + "\n")
             print(f"{out.name}: {minutes:.1f} minutes of processor time", flush=True)
@@ -119,7 +154,7 @@ def measure(kinds: Sequence[str]) -> None:
             problem = family(split, **KINDS[name].options)
             for part in ("held-out", "train"):
                 many = TRAJECTORIES if part == "held-out" else TRAJECTORIES // 3
-                for entry in problem.as_surveyed(part).entries:
+                for entry in problem.as_surveyed(part, problem.group).entries:
                     about = {"split": split, "seed": seed, "part": part, "region": entry.name}
                     about |= {"resolvable": entry.resolvable, "minutes": minutes}
                     for epsilon in KINDS[name].epsilons:

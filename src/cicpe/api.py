@@ -250,7 +250,8 @@ def with_actor(
     config = about.training.with_actor(actor)
     problem = model.problem
     belief, module = config.build(about.shape(lambda: problem), about.horizon)
-    module.load_state_dict(dict(model.belief.tensors()), assign=True)
+    read = module.state_dict().keys()  # all but a learned actor's
+    module.load_state_dict({name: value for name, value in model.belief.tensors().items() if name in read}, assign=True)
     module.eval().requires_grad_(False)
     seconds = None if minutes is None else 60 * minutes
     belief = _with_enough_queries(belief, problem, config, seconds, seed_for(seed, "recalibration", "horizon"))
