@@ -90,11 +90,14 @@ KINDS = {
     "value-gap": Kind({"scored_by": "value"}, BELIEF, epsilons=(0.3, 0.1)),
     "noisy": Kind({"noise": "fitted"}, BELIEF),
     "lattice-td3": Kind(RESOLVABLE, LATTICE, (0,)),
+    "lattice-ts": Kind(RESOLVABLE, {"actor": "ts", "episodes": 8192}, (0,), shares="lattice-td3"),
+    "lattice-ttps": Kind(RESOLVABLE, {"actor": "ttps", "episodes": 8192}, (0,), shares="lattice-td3"),
+    "lattice-uniform": Kind(RESOLVABLE, {"actor": "uniform", "episodes": 8192}, (0,), shares="lattice-td3"),
     "ts": Kind({}, {**NETWORK, "actor": "ts"}, (0,)),
     "td3": Kind({}, {**NETWORK, "actor": "td3"}, (0,)),
 }
 """Epsilon of the value gap is in standard scores. Those that are trained on resolvable regions are tested on such alone:
-the paper's actors, with the posterior of one belief over functions. The last two are networks."""
+the paper's actors, with the posterior of one belief over functions or of one network. The last two are older networks."""
 SEEDS = 2
 """Trainings of an agent on each split."""
 VARIATIONS: dict[str, dict[str, Any]] = {
