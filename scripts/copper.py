@@ -160,6 +160,7 @@ def measure(kinds: Sequence[str]) -> None:
                 for entry in problem.as_surveyed(part, problem.group).entries:
                     about = {"split": split, "seed": seed, "part": part, "region": entry.name}
                     about |= {"resolvable": entry.resolvable, "minutes": minutes}
+                    about |= {"updates": model.description.updates, "horizon": model.description.horizon}
                     for epsilon in KINDS[name].epsilons:
                         row = played(model, region(problem, entry.name), epsilon, many, SEED + split)
                         rows.append({**about, "epsilon": epsilon, **row})
