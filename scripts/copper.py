@@ -3,6 +3,7 @@
     cicpe data fit FOLDER                      # the fields, once: two to three minutes
     python scripts/copper.py train             # one agent a split and setting, under runs/copper
     python scripts/copper.py measure           # ours on held-out and on seen regions
+    python scripts/copper.py curves            # what networks said of themselves while they were trained
     python scripts/copper.py baselines         # TPE, CMA-ES, GP-logEI, GP-UCB and the regret-bound stop on every region
     python scripts/copper.py variations        # what each way to vary the training tasks buys on held-out regions
     python scripts/copper.py trust             # alarm and Beta priors, for the agent of split 0
@@ -140,6 +141,18 @@ def train(kinds: Sequence[str], splits: Sequence[int] | None, seed: int) -> None
             print(f"{out.name}: {minutes:.1f} minutes of processor time", flush=True)
 
 
+def curves(kinds: Sequence[str]) -> None:
+    """What networks say of themselves during training: no model is needed, a checkpoint's log is enough."""
+    for name in kinds:
+        for split in KINDS[name].splits:
+            log = folder_of(name, split, 0) / "log.jsonl"
+            if log.exists():
+                looks = [look for line in log.read_text().splitlines() if "look" in (look := json.loads(line))]
+                keep(
+                    f"curve-{name}-{split}", [{k: look[k] for k in ("update", "accuracy", "queries")} for look in looks]
+                )
+
+
 def region(problem: Geochem, name: str) -> Geochem:
     return problem.as_surveyed([name])
 
@@ -268,7 +281,9 @@ def keep(name: str, rows: object) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("action", choices=["train", "measure", "baselines", "variations", "zoo", "trust", "write"])
+    parser.add_argument(
+        "action", choices=["train", "measure", "curves", "baselines", "variations", "zoo", "trust", "write"]
+    )
     parser.add_argument("--kinds", nargs="*", choices=list(KINDS), default=list(KINDS), help="agents")
     parser.add_argument("--splits", type=int, nargs="*")
     parser.add_argument("--seed", type=int, choices=range(SEEDS), default=0, help="of the training")
@@ -281,6 +296,8 @@ def main() -> None:
             train(arguments.kinds, arguments.splits, arguments.seed)
         case "measure":
             measure(arguments.kinds)
+        case "curves":
+            curves(arguments.kinds)
         case "baselines":
             baselines(arguments.methods, arguments.trajectories)
         case "variations":

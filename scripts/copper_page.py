@@ -191,7 +191,29 @@ def actor_section(figures: dict[str, Any]) -> list[str]:
         "queries for the actor of that name; the paper has no TTPS and no uniform queries here.",
         "",
         *actor_lines(figures),
+        *curve_lines(figures),
     ]
+
+
+def curve_lines(figures: dict[str, Any]) -> list[str]:
+    """How networks fared while they were trained, by their own log."""
+    curves = {name: rows for name, rows in figures.items() if name.startswith("curve-") and rows}
+    if not curves:
+        return []
+    lines = [
+        "",
+        "Over training, on episodes of the training family that the actor queried itself, stopped at an (uncalibrated) confidence of 0.9 at the middle "
+        "epsilon, 0.17; about 200 episodes per figure. Entries are *accuracy / mean queries*.",
+        "",
+    ]
+    for name, rows in curves.items():
+        some = rows[3::4]
+        lines += [
+            f"| {name.removeprefix('curve-')}: after | " + " | ".join(f"{row['update']}" for row in some) + " |",
+            "|---" * (len(some) + 1) + "|",
+            "| | " + " | ".join(f"{row['accuracy']:.2f} / {row['queries']:.0f}" for row in some) + " |",
+        ]
+    return lines
 
 
 def baseline_lines(figures: dict[str, Any]) -> list[str]:
