@@ -44,6 +44,8 @@ def misses(row: dict[str, Any]) -> str | None:
         short.append(f"accuracy {row['accuracy']:.3f} is below {1 - DELTA:g}")
     if row["stop"] == "never":
         short.append("it does not stop by itself")
+    elif row.get("delta", DELTA) > DELTA:
+        short.append(f"delta {DELTA:g} is not served, and it stops for {row['delta']:g}")
     queries = paper_figures(row)[1]
     if queries is not None and row["mean_queries"] > queries:
         short.append(f"{row['mean_queries']:.1f} queries are more than the paper's {queries:g}")

@@ -47,6 +47,7 @@ def copper_rows(file: Path) -> Iterator[dict[str, Any]]:
                     "recipe": recipe,
                     "weights": weights,
                     "stop": "never" if any(row["delta"] is None for row in some) else "calibrated",
+                    "delta": max((row["delta"] for row in some if row["delta"] is not None), default=None),
                     "memory": memory,
                     "minutes": max(row["minutes"] for row in some),
                     "updates": some[0]["updates"],

@@ -91,9 +91,9 @@ KINDS = {
     "value-gap": Kind({"scored_by": "value"}, BELIEF, epsilons=(0.3, 0.1)),
     "noisy": Kind({"noise": "fitted"}, BELIEF),
     "lattice-td3": Kind(RESOLVABLE, LATTICE, (0,)),
-    "lattice-ts": Kind(RESOLVABLE, {"actor": "ts", "episodes": 8192}, (0,), shares="lattice-td3"),
-    "lattice-ttps": Kind(RESOLVABLE, {"actor": "ttps", "episodes": 8192}, (0,), shares="lattice-td3"),
-    "lattice-uniform": Kind(RESOLVABLE, {"actor": "uniform", "episodes": 8192}, (0,), shares="lattice-td3"),
+    "lattice-ts": Kind(RESOLVABLE, {"actor": "ts", "episodes": 2048}, (0,), shares="lattice-td3"),
+    "lattice-ttps": Kind(RESOLVABLE, {"actor": "ttps", "episodes": 2048}, (0,), shares="lattice-td3"),
+    "lattice-uniform": Kind(RESOLVABLE, {"actor": "uniform", "episodes": 2048}, (0,), shares="lattice-td3"),
     "ts": Kind({}, {**NETWORK, "actor": "ts"}, (0,)),
     "td3": Kind({}, {**NETWORK, "actor": "td3"}, (0,)),
 }

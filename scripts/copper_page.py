@@ -130,11 +130,14 @@ def hits(rows: list[dict[str, Any]], epsilon: float) -> list[list[list[float]]]:
     return by_seed(rows, lambda row: [float(loss <= epsilon) for loss in row["loss"]])
 
 
-def actor_misses(actor: str, accuracy: float, queries: float, epsilon: float) -> str:
-    """In what an actor falls short of accuracy 0.9, or of the paper's queries."""
+def actor_misses(actor: str, rows: list[dict[str, Any]], epsilon: float) -> str:
+    """In what an actor falls short: of accuracy 0.9, of the paper's queries, or of a threshold for delta."""
+    accuracy = float(np.mean([loss <= epsilon for row in rows for loss in row["loss"]]))
+    queries = float(np.mean([row["queries"] for row in rows]))
     limit = {"ts": PAPER[epsilon]["queries"], "td3": PAPER[epsilon]["td3 queries"]}.get(actor)
     short = [f"accuracy below {1 - DELTA:g}"] if accuracy < 1 - DELTA else []
-    return "; ".join(short + (["too many queries"] if limit is not None and queries > limit else []))
+    short += ["too many queries"] if limit is not None and queries > limit else []
+    return "; ".join(short + ([f"delta {DELTA:g} is not served"] if any(row["delta"] != DELTA for row in rows) else []))
 
 
 def actor_lines(figures: dict[str, Any]) -> list[str]:
@@ -159,12 +162,10 @@ def actor_lines(figures: dict[str, Any]) -> list[str]:
             ]
             count = PAPER[epsilon].get({"ts": "queries", "td3": "td3 queries"}.get(actor, ""))
             paper = f"{PAPER[epsilon][actor]:.3f} / {count:g}" if count else ""
-            accuracy = float(np.mean([loss <= epsilon for row in held for loss in row["loss"]]))
-            queries = float(np.mean([row["queries"] for row in held]))
             lines.append(
                 f"| {epsilon:g} | {actor} | {posterior} | {of_splits(held)} ({regions}) | {deltas} | "
                 + " | ".join(cells)
-                + f" | {paper} | {actor_misses(actor, accuracy, queries, epsilon)} |"
+                + f" | {paper} | {actor_misses(actor, held, epsilon)} |"
             )
     return lines
 

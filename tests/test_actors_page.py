@@ -185,6 +185,7 @@ def test_the_rows_of_copper_are_those_of_its_own_page(actors: ModuleType, page: 
     ]
     assert page.misses(rows[0]) == "25.0 queries are more than the paper's 22"
     assert page.misses(rows[1]) is None
+    assert "stops for 0.2" in page.misses(rows[0] | {"delta": 0.2})
     text = (tmp_path / "actors.md").read_text()
     assert "ts (functions, Gaussian processes †, weights of `resolvable`, 250 updates)" in text
     assert "| (0.2, 0) held-out | 1.000 / 25.0 (0.913 / 22) **miss** |" in text
