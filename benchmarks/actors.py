@@ -21,6 +21,7 @@ from typing import Any
 import torch
 from actor_models import APART, CELLS, OWN, PAPER, ROOT, ActorBudget, Run, agents, model_of, recipe_of, run_for
 from actors_page import model_key, page
+from copper_rows import copper_rows
 
 import cicpe
 from cicpe.evaluation.evaluate import evaluate_agent
@@ -71,6 +72,8 @@ def measured(run: Run, model: cicpe.Model, episodes: int) -> Iterator[dict[str, 
 
 def write(rows: list[dict[str, Any]]) -> None:
     """Keeps the figures, and writes the page from them: the paper's actors in its order, and then ours."""
+    copper = list(copper_rows(OUT / "copper.json"))  # trained and measured by scripts/copper.py
+    rows = [row for row in rows if not copper or row["problem"] != "geochem"] + copper
     order, actors = list(dict.fromkeys((cell["problem"], cell["dim"]) for cell in CELLS)), list(PAPER)
     rank = {actor: i for i, actor in enumerate(actors)}
     rows.sort(key=lambda row: (order.index((row["problem"], row["dim"])), rank.get(row["actor"], len(actors))))

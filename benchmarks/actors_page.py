@@ -7,8 +7,10 @@ from actor_models import APART, CELLS, DELTA, FOREIGN, OWN, PAPER
 
 from cicpe.baselines.published import published
 
-CLOSED_FORM = "regression"
-"""The memory that rests on a closed-form regression."""
+CLOSED_FORM = ("regression", "Gaussian processes")
+"""Memories and posteriors that rest on a closed-form regression."""
+SEEN = "seen"
+"""Regions of copper that a model was trained on: beside the others, and no cell of the paper's."""
 
 
 def is_foreign(row: dict[str, Any]) -> bool:
@@ -26,6 +28,8 @@ def model_key(row: dict[str, Any]) -> tuple[Any, ...]:
 
 def paper_figures(row: dict[str, Any]) -> tuple[float | None, float | None]:
     """Accuracy and queries of the paper's actor of that name in that cell."""
+    if row.get("regions") == SEEN:
+        return None, None
     cell = published(row["problem"], row["dim"], row["epsilon"], row["noise"])
     name = PAPER.get(row["actor"])
     return (None, None) if cell is None or name not in cell.methods else cell.methods[name]
@@ -33,11 +37,15 @@ def paper_figures(row: dict[str, Any]) -> tuple[float | None, float | None]:
 
 def misses(row: dict[str, Any]) -> str | None:
     """In what a row falls short: of accuracy 0.9, or of the paper's queries."""
-    short = []
+    short: list[str] = []
+    if row.get("regions") == SEEN:
+        return None
     if row["accuracy"] < 1 - DELTA:
         short.append(f"accuracy {row['accuracy']:.3f} is below {1 - DELTA:g}")
     if row["stop"] == "never":
         short.append("it does not stop by itself")
+    elif row.get("delta", DELTA) > DELTA:
+        short.append(f"delta {DELTA:g} is not served, and it stops for {row['delta']:g}")
     queries = paper_figures(row)[1]
     if queries is not None and row["mean_queries"] > queries:
         short.append(f"{row['mean_queries']:.1f} queries are more than the paper's {queries:g}")
@@ -55,7 +63,7 @@ def entry(row: dict[str, Any]) -> str:
 def column(row: dict[str, Any]) -> str:
     """What heads the column of a model: its actor, how it was trained, whose weights it has, and how it stops."""
     memory = row["memory"] or "learned likelihood"
-    dagger = " †" if memory == CLOSED_FORM else ""
+    dagger = " †" if memory in CLOSED_FORM else ""
     own = ", own stop" if row["stop"] == "own" else ""
     weights = row.get("weights", OWN)
     shared = "" if weights == OWN else f", weights of `{weights}`{' ‡' if is_foreign(row) else ''}"
@@ -67,9 +75,14 @@ def table(rows: Sequence[dict[str, Any]]) -> Iterator[str]:
     columns = list(dict.fromkeys(column(row) for row in rows))
     yield "| (epsilon, noise) | " + " | ".join(columns) + " |"
     yield "|---" * (len(columns) + 1) + "|"
-    for cell in dict.fromkeys((row["epsilon"], row["noise"]) for row in rows):
-        own = {column(row): entry(row) for row in rows if (row["epsilon"], row["noise"]) == cell}
-        yield f"| ({cell[0]:g}, {cell[1]:g}) | " + " | ".join(own.get(name, "") for name in columns) + " |"
+    for cell in dict.fromkeys(_cell(row) for row in rows):
+        own = {column(row): entry(row) for row in rows if _cell(row) == cell}
+        yield f"| {cell} | " + " | ".join(own.get(name, "") for name in columns) + " |"
+
+
+def _cell(row: dict[str, Any]) -> str:
+    """Epsilon and noise, and which regions of copper."""
+    return " ".join([f"({row['epsilon']:g}, {row['noise']:g})", *([row["regions"]] if "regions" in row else [])])
 
 
 def heading(rows: Sequence[dict[str, Any]]) -> str:
@@ -79,7 +92,7 @@ def heading(rows: Sequence[dict[str, Any]]) -> str:
     return (
         f"Written by `python benchmarks/actors.py`: models conditioned on epsilon and noise, one seed, fresh tasks per cell, delta {DELTA:g}. "
         "Entries are *accuracy / mean queries (the paper's)*; a star means that no threshold was safe enough, and that the model made "
-        "every query that it may make; † marks networks that rest on a closed-form regression. A *miss* falls short of accuracy "
+        "every query that it may make; † marks what rests on a closed-form regression. A *miss* falls short of accuracy "
         f"{1 - DELTA:g} or needs more queries than the paper's actor of that name. Of the paper's {wanted} combinations of cell and actor, "
         f"{len(there)} are measured.\n\n"
         "TS, TTPS and uniform queries need a posterior and nothing that is trained for them. Where a column says *weights of* a model, of the "

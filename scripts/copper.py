@@ -3,6 +3,7 @@
     cicpe data fit FOLDER                      # the fields, once: two to three minutes
     python scripts/copper.py train             # one agent a split and setting, under runs/copper
     python scripts/copper.py measure           # ours on held-out and on seen regions
+    python scripts/copper.py curves            # what networks said of themselves while they were trained
     python scripts/copper.py baselines         # TPE, CMA-ES, GP-logEI, GP-UCB and the regret-bound stop on every region
     python scripts/copper.py variations        # what each way to vary the training tasks buys on held-out regions
     python scripts/copper.py trust             # alarm and Beta priors, for the agent of split 0
@@ -48,6 +49,8 @@ class Kind(NamedTuple):
     training: dict[str, Any]
     splits: tuple[int, ...] = (0, 1)
     epsilons: tuple[float, float] = EPSILONS
+    shares: str | None = None
+    """The agent whose fit it takes over, with an actor and thresholds of its own."""
 
 
 BELIEF = {"updates": 250, "calibration_episodes": 1500}
@@ -57,14 +60,45 @@ NETWORK = {
     "calibration_episodes": 2048,
     "settings": {"network": {"memory": {"kind": "attention", "layers": 3, "width": 96}}},
 }
+LATTICE = {
+    "recipe": "fast",
+    "actor": "td3",
+    "updates": 3000,
+    "calibration_episodes": 8192,
+    "settings": {
+        "network": {"memory": {"kind": "lattice"}, "posterior": {"kind": "lattice"}},
+        "learning_rate": 5e-3,
+        "horizon": 40,
+        "adapt_horizon": False,
+        "first_batch": 48,
+        "batch": 64,
+        "updates_per_rollout": 4,
+        "query_spreads": [0.5, 1.0, 1.0, 1.5],
+        "random_episodes": 0.1,
+        "random_queries": 0.1,
+    },
+}
+"""Every place of the square is scored, most queries explore, and the horizon is where the information is."""
+EVERY = tuple(range(FOLDS))
+RESOLVABLE = {"group": "resolvable"}
+SHARED = {"episodes": 800, "seed": 1}
 KINDS = {
-    "distance": Kind({}, BELIEF, tuple(range(FOLDS))),
+    "distance": Kind({}, BELIEF, EVERY),
+    "resolvable": Kind(RESOLVABLE, {"recipe": "functions", "updates": 250, "calibration_episodes": 500}, EVERY),
+    "functions-ts": Kind(RESOLVABLE, {**SHARED, "actor": "ts"}, EVERY, shares="resolvable"),
+    "functions-ttps": Kind(RESOLVABLE, {**SHARED, "actor": "ttps"}, shares="resolvable"),
+    "functions-uniform": Kind(RESOLVABLE, {**SHARED, "actor": "uniform"}, shares="resolvable"),
     "value-gap": Kind({"scored_by": "value"}, BELIEF, epsilons=(0.3, 0.1)),
     "noisy": Kind({"noise": "fitted"}, BELIEF),
+    "lattice-td3": Kind(RESOLVABLE, LATTICE, (0,)),
+    "lattice-ts": Kind(RESOLVABLE, {"actor": "ts", "episodes": 2048}, (0,), shares="lattice-td3"),
+    "lattice-ttps": Kind(RESOLVABLE, {"actor": "ttps", "episodes": 2048}, (0,), shares="lattice-td3"),
+    "lattice-uniform": Kind(RESOLVABLE, {"actor": "uniform", "episodes": 2048}, (0,), shares="lattice-td3"),
     "ts": Kind({}, {**NETWORK, "actor": "ts"}, (0,)),
     "td3": Kind({}, {**NETWORK, "actor": "td3"}, (0,)),
 }
-"""Epsilon of the value gap is in standard scores. The last two are networks, the paper's kind of agent."""
+"""Epsilon of the value gap is in standard scores. Those that are trained on resolvable regions are tested on such alone:
+the paper's actors, with the posterior of one belief over functions or of one network. The last two are older networks."""
 SEEDS = 2
 """Trainings of an agent on each split."""
 VARIATIONS: dict[str, dict[str, Any]] = {
@@ -94,12 +128,29 @@ def train(kinds: Sequence[str], splits: Sequence[int] | None, seed: int) -> None
             if (out / "config.json").exists():
                 continue
             began = time.process_time()
-            epsilon = (min(kind.epsilons), max(kind.epsilons))
-            problem = family(split, **kind.options)
-            cicpe.train(problem, epsilon=epsilon, out=out, seed=100 * seed + split, **kind.training)
+            if kind.shares is not None:
+                source = folder_of(kind.shares, split, seed)
+                cicpe.with_actor(cicpe.load(source), **kind.training).save(out)
+                began -= 60 * json.loads((source / "minutes.json").read_text())
+            else:
+                epsilon = (min(kind.epsilons), max(kind.epsilons))
+                problem = family(split, **kind.options)
+                cicpe.train(problem, epsilon=epsilon, out=out, resume=True, seed=100 * seed + split, **kind.training)
             minutes = (time.process_time() - began) / 60
             (out / "minutes.json").write_text(json.dumps(minutes) + "\n")
             print(f"{out.name}: {minutes:.1f} minutes of processor time", flush=True)
+
+
+def curves(kinds: Sequence[str]) -> None:
+    """What networks say of themselves during training: no model is needed, a checkpoint's log is enough."""
+    for name in kinds:
+        for split in KINDS[name].splits:
+            log = folder_of(name, split, 0) / "log.jsonl"
+            if log.exists():
+                looks = [look for line in log.read_text().splitlines() if "look" in (look := json.loads(line))]
+                keep(
+                    f"curve-{name}-{split}", [{k: look[k] for k in ("update", "accuracy", "queries")} for look in looks]
+                )
 
 
 def region(problem: Geochem, name: str) -> Geochem:
@@ -119,9 +170,10 @@ def measure(kinds: Sequence[str]) -> None:
             problem = family(split, **KINDS[name].options)
             for part in ("held-out", "train"):
                 many = TRAJECTORIES if part == "held-out" else TRAJECTORIES // 3
-                for entry in problem.as_surveyed(part).entries:
+                for entry in problem.as_surveyed(part, problem.group).entries:
                     about = {"split": split, "seed": seed, "part": part, "region": entry.name}
                     about |= {"resolvable": entry.resolvable, "minutes": minutes}
+                    about |= {"updates": model.description.updates, "horizon": model.description.horizon}
                     for epsilon in KINDS[name].epsilons:
                         row = played(model, region(problem, entry.name), epsilon, many, SEED + split)
                         rows.append({**about, "epsilon": epsilon, **row})
@@ -229,7 +281,9 @@ def keep(name: str, rows: object) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("action", choices=["train", "measure", "baselines", "variations", "zoo", "trust", "write"])
+    parser.add_argument(
+        "action", choices=["train", "measure", "curves", "baselines", "variations", "zoo", "trust", "write"]
+    )
     parser.add_argument("--kinds", nargs="*", choices=list(KINDS), default=list(KINDS), help="agents")
     parser.add_argument("--splits", type=int, nargs="*")
     parser.add_argument("--seed", type=int, choices=range(SEEDS), default=0, help="of the training")
@@ -242,6 +296,8 @@ def main() -> None:
             train(arguments.kinds, arguments.splits, arguments.seed)
         case "measure":
             measure(arguments.kinds)
+        case "curves":
+            curves(arguments.kinds)
         case "baselines":
             baselines(arguments.methods, arguments.trajectories)
         case "variations":

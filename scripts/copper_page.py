@@ -16,6 +16,7 @@ EPSILONS, DELTA = (0.2, 0.15), 0.1
 PAPER = {
     0.2: {
         "queries": 22.0,
+        "td3 queries": 23.9,
         "ts": 0.913,
         "td3": 0.913,
         "tpe": 0.438,
@@ -25,6 +26,7 @@ PAPER = {
     },
     0.15: {
         "queries": 38.7,
+        "td3 queries": 44.4,
         "ts": 0.925,
         "td3": 0.916,
         "tpe": 0.526,
@@ -63,10 +65,24 @@ OTHERS = {
         "With the noise of the survey",
         "Every observation has the noise of the region's own fit (0.2 to 1.0, about the size of the signal).",
     ),
-    "ts": ("A network with Thompson queries", "The paper's kind of agent: attention over the history, recipe `fast`."),
-    "td3": ("A network with TD3", "The same with a learned actor."),
+    "ts": (
+        "An attention network with Thompson queries",
+        "The paper's kind of agent: attention over the history, recipe `fast`.",
+    ),
+    "td3": ("An attention network with TD3", "The same with a learned actor."),
 }
 """Agent -> title and words; the first one, a belief over functions for the distance loss, has the whole page."""
+ACTORS = {
+    "functions-ts": ("ts", "belief over functions †"),
+    "functions-ttps": ("ttps", "belief over functions †"),
+    "functions-uniform": ("uniform", "belief over functions †"),
+    "resolvable": ("agreement (ours)", "belief over functions †"),
+    "lattice-ts": ("ts", "network"),
+    "lattice-ttps": ("ttps", "network"),
+    "lattice-td3": ("td3", "network"),
+    "lattice-uniform": ("uniform", "network"),
+}
+"""Agents that are trained on resolvable regions: the rule for their queries, and whose posterior it reads."""
 GROUPS = {
     "resolvable": lambda row: row["resolvable"],
     "not resolvable": lambda row: not row["resolvable"],
@@ -103,6 +119,101 @@ def ours_lines(rows: list[dict[str, Any]], epsilons: Sequence[float]) -> list[st
                     f"| {epsilon:g} | {'seen' if part == 'train' else part} | {group} ({regions}) | {deltas} | {mean(hits)} | "
                     f"{mean(by_seed(some, lambda row: row['queries']), 1)} | {confidence:.2f} | {truncated:.2f} |"
                 )
+    return lines
+
+
+def some_of(rows: list[dict[str, Any]], epsilon: float, part: str) -> list[dict[str, Any]]:
+    return [row for row in rows if row["epsilon"] == epsilon and row["part"] == part]
+
+
+def hits(rows: list[dict[str, Any]], epsilon: float) -> list[list[list[float]]]:
+    return by_seed(rows, lambda row: [float(loss <= epsilon) for loss in row["loss"]])
+
+
+def actor_misses(actor: str, rows: list[dict[str, Any]], epsilon: float) -> str:
+    """In what an actor falls short: of accuracy 0.9, of the paper's queries, or of a threshold for delta."""
+    accuracy = float(np.mean([loss <= epsilon for row in rows for loss in row["loss"]]))
+    queries = float(np.mean([row["queries"] for row in rows]))
+    limit = {"ts": PAPER[epsilon]["queries"], "td3": PAPER[epsilon]["td3 queries"]}.get(actor)
+    short = [f"accuracy below {1 - DELTA:g}"] if accuracy < 1 - DELTA else []
+    short += ["too many queries"] if limit is not None and queries > limit else []
+    return "; ".join(short + ([f"delta {DELTA:g} is not served"] if any(row["delta"] != DELTA for row in rows) else []))
+
+
+def actor_lines(figures: dict[str, Any]) -> list[str]:
+    """A line per actor, posterior and epsilon: held-out regions beside seen ones, and the paper's figures."""
+    lines = [
+        "| epsilon | actor | posterior | splits (regions) | delta | held out: accuracy | queries | seen: accuracy | queries | "
+        "paper | miss |",
+        "|---|---|---|---|---|---|---|---|---|---|---|",
+    ]
+    for epsilon in EPSILONS:
+        for kind, (actor, posterior) in ACTORS.items():
+            rows = figures.get(f"ours-{kind}", [])
+            held, seen = (some_of(rows, epsilon, part) for part in ("held-out", "train"))
+            if not held:
+                continue
+            deltas = "/".join(sorted({"none" if r["delta"] is None else f"{r['delta']:g}" for r in held}))
+            regions = len({row["region"] for row in held})
+            cells = [
+                text
+                for part in (held, seen)
+                for text in (mean(hits(part, epsilon)), mean(by_seed(part, lambda row: row["queries"]), 1))
+            ]
+            count = PAPER[epsilon].get({"ts": "queries", "td3": "td3 queries"}.get(actor, ""))
+            paper = f"{PAPER[epsilon][actor]:.3f} / {count:g}" if count else ""
+            lines.append(
+                f"| {epsilon:g} | {actor} | {posterior} | {of_splits(held)} ({regions}) | {deltas} | "
+                + " | ".join(cells)
+                + f" | {paper} | {actor_misses(actor, held, epsilon)} |"
+            )
+    return lines
+
+
+def actor_section(figures: dict[str, Any]) -> list[str]:
+    """The paper's actors, with how long they were trained."""
+    spent = {
+        posterior: max(row["minutes"] for kind in kinds for row in figures.get(f"ours-{kind}", []))
+        for posterior in dict.fromkeys(posterior for _, posterior in ACTORS.values())
+        if (kinds := [kind for kind, (_, of) in ACTORS.items() if of == posterior and figures.get(f"ours-{kind}")])
+    }
+    if not spent:
+        return []
+    times = "; ".join(f"{posterior}, {minutes:.0f}" for posterior, minutes in spent.items())
+    return [
+        "",
+        "## The paper's actors",
+        "",
+        "These agents are trained and calibrated on the *resolvable* training regions of a split (their varied tasks among them), and tested on "
+        "resolvable regions. TS, TTPS and uniform queries read a posterior: that of the belief over functions, fitted once per split, "
+        "or that of one network (recipe `fast`, memory and posterior `lattice`, trained with TD3). † marks what rests on a closed-form "
+        "regression. TD3 is trained with its network; on a belief over functions it is not defined, since that has no critic. "
+        f"Processor minutes per agent, fit and thresholds together, at most: {times}. A *miss* is short of accuracy 0.9, or of the paper's "
+        "queries for the actor of that name; the paper has no TTPS and no uniform queries here.",
+        "",
+        *actor_lines(figures),
+        *curve_lines(figures),
+    ]
+
+
+def curve_lines(figures: dict[str, Any]) -> list[str]:
+    """How networks fared while they were trained, by their own log."""
+    curves = {name: rows for name, rows in figures.items() if name.startswith("curve-") and rows}
+    if not curves:
+        return []
+    lines = [
+        "",
+        "Over training, on episodes of the training family that the actor queried itself, stopped at an (uncalibrated) confidence of 0.9 at the middle "
+        "epsilon, 0.17; about 200 episodes per figure. Entries are *accuracy / mean queries*.",
+        "",
+    ]
+    for name, rows in curves.items():
+        some = rows[3::4]
+        lines += [
+            f"| {name.removeprefix('curve-')}: after | " + " | ".join(f"{row['update']}" for row in some) + " |",
+            "|---" * (len(some) + 1) + "|",
+            "| | " + " | ".join(f"{row['accuracy']:.2f} / {row['queries']:.0f}" for row in some) + " |",
+        ]
     return lines
 
 
@@ -237,6 +348,7 @@ def page() -> str:
         "queries: the paper's budgets and our own means.",
         *baseline_lines(figures),
     ]
+    lines += actor_section(figures)
     for name, (title, text) in OTHERS.items():
         rows = figures.get(f"ours-{name}", [])
         if rows:

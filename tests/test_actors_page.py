@@ -169,3 +169,28 @@ def test_figures_take_shared_weights_unless_they_are_foreign(models: ModuleType)
     assert models.run_in_figures("geochem", 2, "ttps").recipe == "functions"
     assert models.knows_likelihood("ackley-3d")
     assert not models.knows_likelihood("geochem-2d")
+
+
+def test_the_rows_of_copper_are_those_of_its_own_page(actors: ModuleType, page: ModuleType, tmp_path: Path) -> None:
+    """Held-out regions are the paper's cell; seen ones stand beside them, and miss nothing."""
+    usual = {"split": 0, "seed": 0, "resolvable": True, "delta": 0.1, "minutes": 2.0, "updates": 250, "horizon": 60}
+    measured = [
+        usual | {"region": f"{part} {i}", "part": part, "epsilon": 0.2, "loss": [0.1, loss], "queries": [queries, 20]}
+        for part, loss, queries in (("held-out", 0.1, 30), ("train", 0.3, 90))
+        for i in range(3)
+    ]
+    (tmp_path / "copper.json").write_text(json.dumps({"ours-functions-ts": measured}))
+    (tmp_path / "actors.json").write_text(json.dumps({"rows": [row(problem="geochem", dim=2, actor="uniform")]}))
+    actors.main(["--page"])
+    rows = json.loads((tmp_path / "actors.json").read_text())["rows"]
+    assert [(r["regions"], r["accuracy"], r["mean_queries"], r["episodes"]) for r in rows] == [
+        ("held-out", 1.0, 25.0, 6),
+        ("seen", 0.5, 55.0, 6),
+    ]
+    assert page.misses(rows[0]) == "25.0 queries are more than the paper's 22"
+    assert page.misses(rows[1]) is None
+    assert "stops for 0.2" in page.misses(rows[0] | {"delta": 0.2})
+    text = (tmp_path / "actors.md").read_text()
+    assert "ts (functions, Gaussian processes †, weights of `resolvable`, 250 updates)" in text
+    assert "| (0.2, 0) held-out | 1.000 / 25.0 (0.913 / 22) **miss** |" in text
+    assert "| (0.2, 0) seen | 0.500 / 55.0 |" in text

@@ -105,6 +105,16 @@ def test_a_posterior_that_is_computed_serves_other_rules(tmp_path: Path) -> None
     assert not torch.equal(before.query, after.query)
 
 
+def test_the_posterior_of_a_model_with_a_learned_actor_is_read_without_it() -> None:
+    options = {"epsilon": (0.3, 0.6), "calibration_episodes": 100, "settings": {"batch": 4, "horizon": 3}}
+    model = cicpe.train(BinarySearch(dim=1), recipe="fast", actor="td3", updates=2, **options)  # type: ignore[arg-type]
+    changed = cicpe.with_actor(model, "ts", episodes=100)
+    assert changed.description.training.query_rule == "ts"
+    before, after = model.belief.tensors(), changed.belief.tensors()
+    assert {name for name in before if name not in after} == {name for name in before if name.startswith("actor.")}
+    assert all(torch.equal(before[name], after[name]) for name in after)
+
+
 @pytest.mark.filterwarnings("ignore::cicpe.UnservedWarning")
 def test_a_published_model_keeps_its_rule() -> None:
     options = {"epsilon": (0.3, 0.6), "calibration_episodes": 100, "settings": {"batch": 4, "horizon": 3}}

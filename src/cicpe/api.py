@@ -250,7 +250,8 @@ def with_actor(
     config = about.training.with_actor(actor)
     problem = model.problem
     belief, module = config.build(about.shape(lambda: problem), about.horizon)
-    module.load_state_dict(dict(model.belief.tensors()), assign=True)
+    read = module.state_dict().keys()  # all but a learned actor's
+    module.load_state_dict({name: value for name, value in model.belief.tensors().items() if name in read}, assign=True)
     module.eval().requires_grad_(False)
     seconds = None if minutes is None else 60 * minutes
     belief = _with_enough_queries(belief, problem, config, seconds, seed_for(seed, "recalibration", "horizon"))
@@ -264,9 +265,14 @@ def _with_enough_queries(
     belief: Belief, problem: Problem, config: BeliefConfig, seconds: float | None, seed: int
 ) -> Belief:
     """The belief with a horizon after which no more is gained; not a shorter one, unless the time asks for it."""
-    longest, plan = belief.with_horizon(max(belief.horizon, problem.horizon)), config.calibration
+    plan = config.calibration
+    # A computed belief makes no more queries than its recipe lets it: every one takes longer than the one before.
+    most = min(problem.horizon, config.horizon) if plan.shortens else problem.horizon
+    longest = belief.with_horizon(max(belief.horizon, most))
     if plan.shortens and seconds is not None:
         return shortened(longest, problem, config.epsilon[0], seconds, seed)
+    if longest.horizon == belief.horizon:
+        return belief
     episodes, widest = min(HORIZON_EPISODES, plan.chunk), max(plan.query_spreads)
     enough = pilot(longest, problem, config.epsilon[0], episodes, seed, query_spread=widest).queries
     return belief.with_horizon(max(belief.horizon, enough))

@@ -153,6 +153,7 @@ def _check_shapes(memory: Memory, dims: Dims, history: _History) -> None:
             "log_spread": (dims.answer,),
             "function_mean": (probes,),
             "function_std": (probes,),
+            "place_scores": (0 if memory.scored_places is None else len(memory.scored_places),),
             "read_at": (memory.width_at,),
         }
         for name, value in outputs.items():

@@ -131,11 +131,13 @@ class NetworkTraining(BeliefConfig, GrownConfig):
         if actor not in READERS:
             why = "other rules follow what training has fitted to them"
             raise InvalidInput("actor", actor, f"one of {', '.join(READERS)}, which read the posterior: {why}")
-        if self.kind != "networks" or self.network.actor is not None:
-            why = "a learned actor or a learned stop rule is one with its weights"
-            raise InvalidInput("actor", actor, f"left out: {why}")
+        if self.kind != "networks":
+            raise InvalidInput("actor", actor, "left out: a learned stop rule is one with its weights")
         rule = cast(ActorName, actor)
-        return self.model_copy(update={"actor": rule, "query_spreads": READERS[rule]})
+        # The posterior is read without the learned actor, where there was one.
+        unlearned = {"network": self.network.model_copy(update={"actor": None}), "actor_kl": 0.0, "actor_probes": 0.0}
+        changes = {name: value for name, value in unlearned.items() if name in type(self).model_fields}
+        return self.model_copy(update={**changes, "actor": rule, "query_spreads": READERS[rule]})
 
     @property
     def calibration(self) -> CalibrationPlan:

@@ -201,8 +201,6 @@ def particles(problem: Problem, actor: ActorName | None = None) -> Choice:
 
 def functions(problem: Problem, actor: ActorName | None = None) -> Choice:
     """No networks: a belief over functions of few query dimensions, by Gaussian processes."""
-    if actor is not None:
-        raise InvalidInput("actor", actor, "left out with the recipe functions: they choose their own queries")
     facts = structure_of(problem)
     if not (_is_a_peak(problem, facts) or _is_a_crossing(problem, facts)):
         raise InvalidInput(
@@ -222,7 +220,7 @@ def functions(problem: Problem, actor: ActorName | None = None) -> Choice:
     why = (
         f"recipe functions: few query dimensions, and the target is {what}; functions are drawn from Gaussian processes"
     )
-    return Choice("functions", config, (why,))
+    return Choice("functions", config if actor is None else config.with_actor(actor), (why,))
 
 
 RECIPES: Mapping[str, Callable[[Problem, ActorName | None], Choice]] = {

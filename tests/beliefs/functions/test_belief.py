@@ -10,10 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy.interpolate import RegularGridInterpolator
-from scipy.stats import norm
+from scipy.stats import kstest, norm
 
 from cicpe import trees
+from cicpe.beliefs.base import Sampling
 from cicpe.beliefs.functions.belief import TIE, FunctionBelief, FunctionConfig, FunctionState
+from cicpe.beliefs.sampled import SampledQueries
 from cicpe.episodes.table import RecordSettings, tabulate
 from cicpe.errors import InvalidInput
 from cicpe.gp.mixture import FLOOR, GPMixture
@@ -291,6 +293,35 @@ def test_queries_do_not_depend_on_the_epsilons_that_are_looked_at(query: str, an
     assert torch.equal(one.recommendation[0], three.recommendation[0])
     assert bool((three.confidence[1:] >= three.confidence[:-1] - TIE).all())
     assert three.recommendation.shape == (3, 12, 1)
+
+
+def queried(rule: Sampling, episodes: int = 4000) -> tuple[Array, Array]:
+    """Queries of many episodes with one history, and draws of the target from the posterior of it."""
+    belief = believer(only(Truth(RBF, (0.3,))), query="thompson", functions=512, groups=1)
+    state = told(belief, belief.lattice_GQ[PLACES].numpy(), VALUES, episodes)
+    one = told(belief, belief.lattice_GQ[PLACES].numpy(), VALUES)
+    query_B = SampledQueries(belief, rule).assess(state, (0.1,), rng(1)).query[:, 0, 0]
+    return query_B.numpy(), belief.sample_answers(one, episodes, rng(2))[0, :, 0].numpy()
+
+
+def test_thompson_queries_are_draws_of_the_target() -> None:
+    query, target = queried("ts")
+    assert target.std() > 0.05  # otherwise this tests nothing
+    assert query.mean() == pytest.approx(target.mean(), abs=float(5 * target.std() / math.sqrt(len(query))))
+    assert query.std() == pytest.approx(target.std(), rel=0.1)
+    assert len(np.unique(query)) > 0.9 * len(query)  # without noise a place that was queried tells nothing again
+
+
+def test_top_two_queries_are_farther_from_the_mean_than_draws_of_the_target() -> None:
+    query, target = queried("ttps")
+    assert np.abs(query - target.mean()).mean() > 1.05 * np.abs(target - target.mean()).mean()
+
+
+def test_uniform_queries_know_nothing_of_the_history() -> None:
+    query, target = queried("uniform")
+    low, high = float(LINE.from_unit(torch.tensor([[-1.0]]))), float(LINE.from_unit(torch.tensor([[1.0]])))
+    assert kstest(query, "uniform", (low, high - low)).pvalue > 1e-3
+    assert kstest(target, "uniform", (low, high - low)).pvalue < 1e-3  # the negative control
 
 
 def test_it_says_what_it_cannot_do() -> None:

@@ -113,6 +113,24 @@ def test_a_saved_model_asks_and_answers_as_before(folder: Path) -> None:
         model.agent(1.0, 0.3, "bellman")
 
 
+@pytest.mark.filterwarnings("ignore::cicpe.UnservedWarning")
+def test_other_rules_for_queries_share_the_fit(folder: Path, tmp_path: Path) -> None:
+    model = cicpe.load(folder)
+    other = cicpe.with_actor(model, "ts", episodes=100)
+    assert (model.description.training.query_rule, other.description.training.query_rule) == ("functions", "ts")
+    assert other.belief.horizon == model.belief.horizon == 8
+    assert all(torch.equal(model.belief.tensors()[name], tensor) for name, tensor in other.belief.tensors().items())
+    other.save(tmp_path)
+    assert asked(cicpe.load(tmp_path)) == asked(other) != asked(model)
+
+
+@pytest.mark.filterwarnings("ignore::cicpe.UnservedWarning")
+def test_a_rule_is_fitted_with_or_refused() -> None:
+    assert tiny(actor="ttps").description.training.query_rule == "ttps"
+    with pytest.raises(cicpe.InvalidInput, match="both spaces must be one"):
+        tiny(actor="ts", problem=Hill(noise=0.07, asks="height"))
+
+
 def tiny(**options: Any) -> cicpe.Model:
     """A model in a blink: of one noise level, for two queries."""
     given: dict[str, Any] = {"updates": 6, "calibration_episodes": 100, "epsilon": 1.0, "problem": Hill(noise=0.07)}

@@ -429,6 +429,10 @@ class FunctionBelief(Belief):
     def _sample_answers(self, state: FunctionState, n: int, rng: Generator) -> Tensor:
         draws = self.draw(state)
         chosen = torch.multinomial(draws.weight_BN, n, replacement=True, generator=rng)
+        if self.config.answer == "place":
+            # Were it always on the lattice, what is queried there again would tell nothing where there is no noise.
+            point_Bn = draws.point_BN.gather(1, chosen)
+            return self._about(point_Bn.flatten(), rng).unflatten(0, point_Bn.shape)  # type: ignore[no-untyped-call,no-any-return]
         target = self._targets(draws)
         return target.gather(1, chosen[..., None].expand(-1, -1, target.shape[-1]))
 

@@ -23,13 +23,14 @@ from cicpe.beliefs.network.memories.recurrent import RecurrentConfig
 from cicpe.beliefs.network.memories.registry import read_memory
 from cicpe.beliefs.network.policy import ActorConfig, ActorHead, Policy, ScoringHead
 from cicpe.beliefs.network.posteriors.gaussian import GaussianConfig, Posterior
+from cicpe.beliefs.network.posteriors.lattice import LatticePosteriorConfig
 from cicpe.beliefs.network.posteriors.mixture import MixtureConfig
 from cicpe.beliefs.network.scaling import Scaling
 from cicpe.config import Config
 from cicpe.spaces import Space
 from cicpe.trees import Tree
 
-PosteriorConfig = Annotated[GaussianConfig | MixtureConfig, Field(discriminator="kind")]
+PosteriorConfig = Annotated[GaussianConfig | MixtureConfig | LatticePosteriorConfig, Field(discriminator="kind")]
 
 
 @final

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from cicpe.beliefs.network.memories.attention import AttentionConfig
 from cicpe.beliefs.network.memories.base import Dims, Memory, MemoryFeatures, gather_prefixes
 from cicpe.beliefs.network.memories.delta_rule import DeltaRuleConfig
+from cicpe.beliefs.network.memories.lattice import LatticeConfig
 from cicpe.beliefs.network.memories.per_axis import PerAxisConfig
 from cicpe.beliefs.network.memories.recurrent import RecurrentConfig
 from cicpe.beliefs.network.memories.regression import RegressionConfig
@@ -29,6 +30,7 @@ ATTENTION = AttentionConfig(width=16, heads=2)
 DELTA = DeltaRuleConfig(hidden=16)
 AXIS = PerAxisConfig(hidden=8)
 REGRESSION = RegressionConfig(basis=10, probes=9)
+LATTICE = LatticeConfig(side=5, hidden=8)
 
 # Name, configuration, and the sizes that it takes: extend this list with every new memory.
 MEMORIES = [
@@ -42,6 +44,7 @@ MEMORIES = [
     ("delta-deep", DeltaRuleConfig(hidden=16, heads=4, layers=2), ANY),
     ("delta-pooling", DELTA.model_copy(update={"readout": "pooling"}), ANY),
     ("axis", AXIS, PER_COORDINATE),
+    ("lattice", LATTICE, SCALAR),
     ("regression", REGRESSION, SCALAR),
     ("regression-argmax", REGRESSION.model_copy(update={"estimate": "argmax"}), SCALAR),
     ("regression-weights", RegressionConfig(features="linear", estimate="weights"), SCALAR),

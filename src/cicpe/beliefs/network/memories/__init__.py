@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from cicpe.beliefs.network.memories.base import PrefixState as PrefixState
     from cicpe.beliefs.network.memories.delta_rule import DeltaRuleConfig as DeltaRuleConfig
     from cicpe.beliefs.network.memories.delta_rule import DeltaRuleMemory as DeltaRuleMemory
+    from cicpe.beliefs.network.memories.lattice import LatticeConfig as LatticeConfig
+    from cicpe.beliefs.network.memories.lattice import LatticeMemory as LatticeMemory
     from cicpe.beliefs.network.memories.per_axis import PerAxisConfig as PerAxisConfig
     from cicpe.beliefs.network.memories.per_axis import PerAxisMemory as PerAxisMemory
     from cicpe.beliefs.network.memories.pooling import HiddenStateMemory as HiddenStateMemory
@@ -33,6 +35,7 @@ else:
             "attention": "AttentionConfig AttentionMemory",
             "base": "Dims FunctionMemory Memory MemoryConfig MemoryFeatures PrefixState",
             "delta_rule": "DeltaRuleConfig DeltaRuleMemory",
+            "lattice": "LatticeConfig LatticeMemory",
             "per_axis": "PerAxisConfig PerAxisMemory",
             "pooling": "HiddenStateMemory QueryPooling",
             "recurrent": "RecurrentConfig RecurrentMemory",

@@ -47,6 +47,8 @@ class MemoryFeatures(NamedTuple):
     """Posterior mean of the observed function at the memory's probes, where it holds one."""
     function_std: Float[Tensor, "batch prefix probe"] | None = None
     """Posterior standard deviation there."""
+    place_scores: Float[Tensor, "batch prefix place"] | None = None
+    """How likely the target is to be at each of the memory's places, as logits, where it scores some."""
 
     def at_prefixes(self, index_BK: Int[Tensor, "batch chosen"]) -> "MemoryFeatures":
         """The features at K prefixes per episode: every field has a prefix axis.
@@ -102,6 +104,11 @@ class Memory(nn.Module, ABC):
     """Number of features per answer coordinate, for memories that give them."""
     width_at: int
     """Number of features that ``features_at`` gives."""
+
+    @property
+    def scored_places(self) -> Float[Tensor, "place query"] | None:
+        """The places that it scores, in unit coordinates, for memories that do."""
+        return None
 
     @property
     def width_near(self) -> int:

@@ -15,6 +15,7 @@ MEMORIES: dict[str, str | type[MemoryConfig]] = {
     "delta": f"{_FOLDER}.delta_rule:DeltaRuleConfig",
     "axis": f"{_FOLDER}.per_axis:PerAxisConfig",
     "regression": f"{_FOLDER}.regression:RegressionConfig",
+    "lattice": f"{_FOLDER}.lattice:LatticeConfig",
 }
 """Kind -> where its configuration is."""
 

@@ -1,0 +1,66 @@
+"""Copper's rows of the actors' page, from the figures of scripts/copper.py, which holds every region out once.
+
+A region is one deterministic task, so 2,000 fresh tasks would be 2,000 times the same few: regions are played several times
+each, and intervals resample regions, then trajectories.
+"""
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from actor_models import OWN
+
+from cicpe.evaluation.bootstrap import Mean, bootstrap_mean
+
+FUNCTIONS, NETWORK = ("functions", "Gaussian processes"), ("fast", "lattice")
+AGENTS = {
+    "functions-ts": ("ts", *FUNCTIONS, "resolvable"),
+    "functions-ttps": ("ttps", *FUNCTIONS, "resolvable"),
+    "functions-uniform": ("uniform", *FUNCTIONS, "resolvable"),
+    "lattice-ts": ("ts", *NETWORK, "lattice-td3"),
+    "lattice-ttps": ("ttps", *NETWORK, "lattice-td3"),
+    "lattice-td3": ("td3", *NETWORK, OWN),
+    "lattice-uniform": ("uniform", *NETWORK, "lattice-td3"),
+}
+"""What scripts/copper.py calls an agent: its actor, recipe and memory, and whose weights it has."""
+PARTS = {"held-out": "held-out", "train": "seen"}
+
+
+def copper_rows(file: Path) -> Iterator[dict[str, Any]]:
+    """A row per agent, epsilon and part of the regions; none where nothing was measured."""
+    figures = json.loads(file.read_text()) if file.exists() else {}
+    for name, (actor, recipe, memory, weights) in AGENTS.items():
+        measured = figures.get(f"ours-{name}", [])
+        for epsilon in sorted({row["epsilon"] for row in measured}, reverse=True):
+            for part, regions in PARTS.items():
+                some = [row for row in measured if (row["epsilon"], row["part"]) == (epsilon, part)]
+                accuracy = _mean(some, lambda row, epsilon=epsilon: [float(loss <= epsilon) for loss in row["loss"]])
+                queries = _mean(some, lambda row: row["queries"])
+                yield {
+                    "problem": "geochem",
+                    "dim": 2,
+                    "epsilon": epsilon,
+                    "noise": 0.0,
+                    "actor": actor,
+                    "recipe": recipe,
+                    "weights": weights,
+                    "stop": "never" if any(row["delta"] is None for row in some) else "calibrated",
+                    "delta": max((row["delta"] for row in some if row["delta"] is not None), default=None),
+                    "memory": memory,
+                    "minutes": max(row["minutes"] for row in some),
+                    "updates": some[0]["updates"],
+                    "horizon": some[0]["horizon"],
+                    "episodes": sum(len(row["loss"]) for row in some),
+                    "accuracy": accuracy.value,
+                    "accuracy_ci": [accuracy.low, accuracy.high],
+                    "mean_queries": queries.value,
+                    "mean_queries_ci": [queries.low, queries.high],
+                    "regions": regions,
+                    "splits": sorted({row["split"] for row in some}),
+                }
+
+
+def _mean(rows: list[dict[str, Any]], values: Callable[[dict[str, Any]], list[float]]) -> Mean:
+    return bootstrap_mean(np.array([[values(row) for row in rows]]), replicates=4000)
