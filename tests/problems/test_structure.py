@@ -179,7 +179,8 @@ def test_functions_are_refused_where_they_do_not_know_the_answer(problem: Proble
         choose("functions", problem)
 
 
-def test_functions_choose_their_own_queries() -> None:
-    with pytest.raises(cicpe.InvalidInput, match="actor"):
-        choose("functions", Bumps(), "ts")
+def test_functions_choose_their_own_queries_or_draw_them() -> None:
+    with pytest.raises(cicpe.InvalidInput, match="actor must be one of ts, ttps, uniform with the recipe functions"):
+        choose("functions", Bumps(), "td3")
+    assert choose("functions", Bumps(), "ts").config.query_rule == "ts"
     assert choose(None, Bumps(), "ts").recipe == "fast"

@@ -125,7 +125,7 @@ def resample(log_weight_BN: Float[Tensor, "batch particle"], n: int, rng: Genera
 
 
 def log_likelihoods(
-    model: SMCTarget, unit_PBN: Float[Tensor, "parameter batch particle"], cloud: ParticleCloud, first: int = 0
+    model: SMCTarget, unit_PBN: Float[Tensor, "parameter batch_or_one particle"], cloud: ParticleCloud, first: int = 0
 ) -> Float[Tensor, "2 batch particle"]:
     """Log-likelihoods of the settled and of the pending observations, from observation ``first`` on."""
     seen = cloud.query_BTQ[:, first:], cloud.observation_BTY[:, first:]

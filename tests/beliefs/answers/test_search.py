@@ -239,3 +239,14 @@ def test_a_few_coordinates_are_inferred_on_even_points_and_more_by_particles() -
     assert [config._suits_a_grid(linear_model(dim), True, 5) for dim in (1, 2, 3, 5)] == [True, True, True, False]
     assert not config._suits_a_grid(linear_model(2), False, 5)  # the context differs: no table
     assert not config._suits_a_grid(linear_model(2), True, 0)
+
+
+def test_a_query_follows_from_the_history_alone() -> None:
+    """Were it drawn for every block of episodes, the successes within a block would not be independent."""
+    line = AnswerBelief(linear_model(1), GridSearch(linear_model(1), 128), horizon=6, aim=0.5)
+    plane = AnswerBelief(linear_model(2), ParticleSearch(linear_model(2), 0.5), horizon=6, aim=0.5)
+    for belief in (line, plane):
+        state = belief.begin(torch.zeros(3, 0))
+        queries = [belief.assess(state, (0.3,), torch.Generator().manual_seed(seed)).query for seed in range(4)]
+        assert all(torch.equal(query, queries[0]) for query in queries)
+        assert torch.equal(queries[0][0], queries[0][2])

@@ -191,7 +191,8 @@ class AnswerBelief(Belief):
     ) -> Assessment:
         self.refuse_costs(costs)
         episodes = len(state.time_B)
-        numbers = _Numbers.draw(self.config, self.query_space, len(self.model.heads.heads), episodes, rng)
+        step = int(state.time_B.max()) if episodes else 0
+        numbers = _Numbers.draw(self.config, self.query_space, len(self.model.heads.heads), episodes, step, rng)
         rows = torch.arange(episodes).split(self._at_once)  # type: ignore[no-untyped-call]
         parts = [self._assess(trees.select(state, some), epsilons, numbers.of(some)) for some in rows]
         query, recommendation, confidence, std = (torch.cat(column) for column in zip(*parts, strict=True))
@@ -388,7 +389,13 @@ class AnswerBelief(Belief):
 
 
 class _Numbers(NamedTuple):
-    """Random numbers of one step, shared by all episodes but for queries that are drawn."""
+    """Random numbers of one step.
+
+    Those that queries are compared by depend on the step alone: a query follows from the history, and is the same in
+    every batch and every block. Were they drawn for each block, its episodes would begin with the same query, another
+    one than those of other blocks, and would succeed and fail together where a few queries are enough. Those that
+    queries are drawn by are each episode's own, for the same reason.
+    """
 
     offset: float
     uniform_JY2: Tensor
@@ -396,26 +403,29 @@ class _Numbers(NamedTuple):
     length_A1: Tensor
     normal_AQ: Tensor
     anywhere_BQ: Tensor
-    """Uniform queries. Were they shared, the episodes of a batch would succeed and fail together."""
+    """Uniform queries."""
     chance_B3: Tensor
-    """What decides between posterior draws, for each episode on its own."""
+    """What decides between posterior draws."""
 
     def of(self, rows: Tensor) -> "_Numbers":
         """Those of some episodes."""
         return self._replace(anywhere_BQ=self.anywhere_BQ[rows], chance_B3=self.chance_B3[rows])
 
     @classmethod
-    def draw(cls, config: QueryConfig, space: Space, entries: int, episodes: int, rng: Generator) -> "_Numbers":
+    def draw(
+        cls, config: QueryConfig, space: Space, entries: int, episodes: int, step: int, rng: Generator
+    ) -> "_Numbers":
         j, a = config.outcomes, config.candidates
-        strata = (torch.arange(j)[:, None, None] + torch.rand((j, entries, 2), generator=rng)) / j
-        shuffled = torch.rand((j, entries, 2), generator=rng).argsort(dim=0)
-        seed = int(torch.randint(2**31, (), generator=rng))
+        shared = torch.Generator().manual_seed(step)
+        strata = (torch.arange(j)[:, None, None] + torch.rand((j, entries, 2), generator=shared)) / j
+        shuffled = torch.rand((j, entries, 2), generator=shared).argsort(dim=0)
+        seed = int(torch.randint(2**31, (), generator=shared))
         return cls(
-            offset=float(torch.rand((), generator=rng)),
+            offset=float(torch.rand((), generator=shared)),
             uniform_JY2=strata.gather(0, shuffled),
             even_AQ=even_points(space, a, seed),
-            length_A1=torch.rand((a, 1), generator=rng),
-            normal_AQ=torch.randn((a, space.dim), generator=rng),
-            anywhere_BQ=space.sample(episodes, torch.Generator().manual_seed(seed)),
-            chance_B3=torch.rand((episodes, 3), generator=torch.Generator().manual_seed(seed ^ 1)),
+            length_A1=torch.rand((a, 1), generator=shared),
+            normal_AQ=torch.randn((a, space.dim), generator=shared),
+            anywhere_BQ=space.sample(episodes, rng),
+            chance_B3=torch.rand((episodes, 3), generator=rng),
         )

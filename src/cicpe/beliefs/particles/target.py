@@ -39,13 +39,14 @@ def task_target(ways: Parametrisation, likelihood: LogLikelihood, broadcasts: bo
         unit_PBN: Tensor, context_BC: Tensor, query_BTQ: Tensor, observation_BTY: Tensor
     ) -> Float[Tensor, "batch step particle"]:
         n, (batch, steps, _) = unit_PBN.shape[-1], query_BTQ.shape
+        unit_PBN = unit_PBN.expand(-1, batch, -1)
         if broadcasts and n % VECTOR:
             unit_PBN = torch.cat([unit_PBN, unit_PBN[..., -1:].expand(-1, -1, -n % VECTOR)], dim=-1)
         parameter = (unit_PBN * half + centre).permute(1, 2, 0)
         parts = parameter[:, None], context_BC[:, None, None], query_BTQ[:, :, None], observation_BTY[:, :, None]
         if broadcasts:
-            return ask((), *parts).expand(batch, -1, -1)[..., :n]
-        each = ([part[min(b, len(part) - 1)] for part in parts] for b in range(batch))
+            return ask((), *parts)[..., :n]
+        each = ([part[b] for part in parts] for b in range(batch))
         return torch.stack([ask((steps, n), *some).view(steps, n) for some in each])
 
     def log_prior(unit_NP: Tensor) -> Tensor:
