@@ -250,3 +250,11 @@ def test_a_query_follows_from_the_history_alone() -> None:
         queries = [belief.assess(state, (0.3,), torch.Generator().manual_seed(seed)).query for seed in range(4)]
         assert all(torch.equal(query, queries[0]) for query in queries)
         assert torch.equal(queries[0][0], queries[0][2])
+
+
+def test_no_episodes_are_assessed_too() -> None:
+    """A player may select none: those that are under way, say, where all have ended."""
+    belief = AnswerBelief(linear_model(1), GridSearch(linear_model(1), 128), horizon=6, aim=0.5)
+    assessment = belief.assess(belief.begin(torch.zeros(0, 0)), (0.3,), torch.Generator().manual_seed(0))
+    assert assessment.query.shape == (0, 1, 1)
+    assert assessment.confidence.shape == (1, 0)

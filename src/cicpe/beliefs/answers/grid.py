@@ -46,7 +46,7 @@ class WeightedAnswers(NamedTuple):
     def moments(self) -> tuple[Float[Tensor, "B X"], Float[Tensor, "B X"]]:
         """Mean and standard deviation of the answer."""
         weight = self.weight_BN
-        if self.answer_BNX.stride(0) == 0:  # all episodes have the same answers
+        if self.answer_BNX.stride(0) == 0 and len(self.answer_BNX):  # all episodes have the same answers
             answer_NX = self.answer_BNX[0].double()
             mean = weight @ answer_NX
             variance = weight @ answer_NX.square() - mean.square()
