@@ -19,7 +19,7 @@ from cicpe.spaces import Space
 from watches import Watch
 
 PROBLEM = BinarySearch(dim=1, noise=0.1)
-PLAN = CalibrationPlan(min_share=0.0, n_epsilons=1, n_context_knots=1, chunk=64, hasty=0.985, shortens=True)
+PLAN = CalibrationPlan(min_share=0.0, n_epsilons=1, n_context_knots=1, chunk=64, hasty=0.995, shortens=True)
 
 
 class Seen(NamedTuple):
@@ -81,6 +81,41 @@ class Slow(Belief):
         return {}
 
 
+class Scanned(NamedTuple):
+    time_B: Tensor
+    last_above_B: Tensor
+    """The last query that was below the target."""
+
+
+STEP = 0.05
+QUIET = BinarySearch(dim=1, noise=1e-6)
+
+
+@dataclass(frozen=True)
+class TooSure(Slow):
+    """Scans a line from its lower end, and says that it is sure before it has seen all of it.
+
+    Its log odds are those of 0.955 when it has seen four fifths, and of 0.995 when it has seen everything.
+    """
+
+    least: float = math.log(0.955 / 0.045) - 0.28 * 32
+    rise: float = 0.28
+    horizon: int = 41
+
+    def begin(self, context: Tensor) -> Scanned:
+        return Scanned(torch.zeros(len(context), dtype=torch.long), torch.full((len(context),), -1.0))
+
+    def update(self, state: Scanned, query: Tensor, observation: Tensor) -> Scanned:
+        above = observation[..., 0].flatten() > 0
+        return Scanned(state.time_B + 1, torch.where(above, query.flatten(), state.last_above_B))
+
+    def assess(self, state: Scanned, *args: Any, **options: Any) -> Assessment:
+        found = super().assess(state, *args, **options)
+        query = (-1.0 + STEP * (state.time_B + 1)).clamp(max=1.0)
+        answer = (state.last_above_B + STEP / 2)[:, None].expand_as(found.recommendation)
+        return found._replace(query=query[:, None, None], recommendation=answer)
+
+
 @pytest.fixture
 def watch(monkeypatch: pytest.MonkeyPatch) -> Watch:
     watch = Watch()
@@ -107,6 +142,21 @@ def test_where_time_is_short_episodes_end_at_a_lower_confidence_so_that_more_fit
     per_episode = 0.002 * (1 + math.ceil((math.log(0.955 / 0.045) + 2) / 0.05))
     assert few.episodes == pytest.approx(90.0 / per_episode, rel=0.15)
     assert rarely.episodes < 0.7 * few.episodes
+
+
+@pytest.mark.parametrize(("hasty", "is_served"), [(0.995, True), (0.955, False)])
+def test_episodes_of_a_belief_that_is_too_sure_are_played_on_until_it_is_right(
+    watch: Watch, hasty: float, is_served: bool
+) -> None:
+    """The time is so short that episodes would be left at 0.955, where one task in five is not found yet."""
+    plan = PLAN._replace(hasty=hasty)
+    found = calibrate(TooSure(watch, 0.004), QUIET, CalibrationRequest((0.06, 0.06), plan, 4096, seconds=100.0))
+    assert watch.seconds <= 115.0
+    cell = found.rules["confidence"][0][0][found.deltas.index(0.1)]
+    assert (cell is not None) == is_served
+    if cell is not None:
+        assert 36 <= cell.queries <= 40
+        assert cell.accuracy >= 0.9
 
 
 def test_a_horizon_is_cut_only_where_the_time_is_short(watch: Watch) -> None:

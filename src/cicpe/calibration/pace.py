@@ -2,14 +2,17 @@
 
 import math
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
 import torch
+from jaxtyping import Float, Int
+from torch import Tensor
 
 from cicpe.agents.stop_rules import first_passages
 from cicpe.beliefs.base import Belief
-from cicpe.episodes.table import CERTAIN, RecordSettings, tabulate
+from cicpe.episodes.table import CERTAIN, EpisodeTable, RecordSettings, tabulate
 from cicpe.problems import Problem, TaskBatch
 
 SHORT_PILOT_EPISODES = 32
@@ -18,8 +21,12 @@ PACE_EPISODES, PACE_SHARE = 8, 0.1
 """Episodes that say how long others will take, and the share of the time that they, or a round of others, may take."""
 WANTED_EPISODES = 2000
 """Calibration episodes for which the smallest deltas are given up where the time is short."""
-CERTAINTIES = (0.9995, 0.985, 0.97, 0.955)
+CERTAINTIES = (0.9995, 0.995, 0.985, 0.97, 0.955)
 """Confidences at which a calibration in a hurry may leave an episode, in the order in which they are tried."""
+FIRST_SHARE = 0.25
+"""Share of the time in which episodes are played on to the highest of them, to see where they may be left."""
+ENOUGH, WORTH = 0.945, 0.01
+"""Accuracy above which no more is needed for the usual deltas, and the gain for which episodes are played on."""
 MIN_CALIBRATION_EPISODES = 1000
 """Calibration episodes that a short budget is to have room for; else the horizon is cut to what is needed."""
 FEWEST_EPISODES = 400
@@ -133,13 +140,55 @@ def find_pace(
     settings = replace(settings, certain=hasty, deadline=began + PACE_SHARE * seconds)
     table = tabulate(belief, TaskBatch.draw(problem, PACE_EPISODES, rng), settings, rng)
     per_query = (time.perf_counter() - began) / max(1.0, float(table.length.sum()))
-    sure = table.confidence.amin(dim=0)
 
     def seconds_per_episode(certain: float) -> float:
-        return per_query * float(first_passages(sure, torch.tensor([certain]))[0].minimum(table.length).double().mean())
+        return per_query * float(_ends(table, certain).double().mean())
 
-    levels = [level for level in CERTAINTIES if level <= hasty] or [hasty]
+    levels = _levels(hasty)
     enough = [level for level in levels if seconds > WANTED_EPISODES * seconds_per_episode(level)]
     certain = enough[0] if enough else levels[-1]
     rounds = PACE_SHARE * seconds / max(seconds_per_episode(certain), 1e-9)
     return Pace(certain, int(min(SHORT_PILOT_EPISODES, max(PACE_EPISODES // 2, rounds))))
+
+
+def needed_certainty(tables: Sequence[EpisodeTable], epsilons: Sequence[float], hasty: float) -> float:
+    """The lowest confidence at which episodes may be left without a loss of accuracy that matters.
+
+    A belief can be surer than it is right. An episode that is left too early is then a failure that a few queries
+    more would have mended, and the promise is refused where it could be kept.
+
+    Args:
+        tables: Episodes that were played on until they were sure by ``hasty``, by context.
+        epsilons: Of their rows.
+        hasty: The highest confidence at which an episode may be left.
+
+    Returns:
+        One of ``CERTAINTIES``, or ``hasty``: accuracy is high enough there, or no higher later, in every context and at
+        every epsilon.
+    """
+    levels = _levels(hasty)
+
+    def accuracies(certain: float) -> Tensor:
+        return torch.stack([_accuracies(table, epsilons, _ends(table, certain)) for table in tables])
+
+    wanted = (accuracies(levels[0]) - WORTH).clamp(max=ENOUGH)
+    return min(level for level in levels if bool((accuracies(level) >= wanted).all()))
+
+
+def _levels(hasty: float) -> list[float]:
+    """The confidences that may be tried, from the highest down."""
+    return [level for level in CERTAINTIES if level <= hasty] or [hasty]
+
+
+def _ends(table: EpisodeTable, certain: float) -> Int[Tensor, " episode"]:
+    """When episodes would end that are left once they are sure at every epsilon."""
+    sure = table.confidence.amin(dim=0)
+    return first_passages(sure, torch.tensor([certain]))[0].minimum(table.length)
+
+
+def _accuracies(
+    table: EpisodeTable, epsilons: Sequence[float], ends: Int[Tensor, " episode"]
+) -> Float[Tensor, " epsilon"]:
+    """The share of episodes that are right at each epsilon when they end."""
+    loss = table.loss.gather(2, ends.expand(len(epsilons), -1)[..., None])[..., 0]
+    return (loss <= torch.tensor(epsilons)[:, None]).double().mean(dim=1)

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from cicpe.agents.stop_rules import STOP_RULES, StopRule, first_true, rules_for
 from cicpe.beliefs.base import Belief, CalibrationPlan
-from cicpe.calibration.pace import find_pace
+from cicpe.calibration.pace import FIRST_SHARE, find_pace, needed_certainty
 from cicpe.calibration.platt import Platt, fit_platt
 from cicpe.calibration.table import Calibration, Cells, Curve, CurvePoint, ThresholdCell, reserve
 from cicpe.episodes.blocks import EpisodeBlock, blocks
@@ -65,7 +65,7 @@ class CalibrationRun:
         return self.play_all(episodes, [(problem or self.problem, seed)])[0]
 
     def play_all(
-        self, episodes: int, places: Sequence[tuple[Problem, int]], min_share: float = 0.0
+        self, episodes: int, places: Sequence[tuple[Problem, int]], min_share: float = 0.0, done: int = 0
     ) -> list[EpisodeTable]:
         """The same for several problems and their seeds, in turn, until all are played or the time is up.
 
@@ -73,12 +73,13 @@ class CalibrationRun:
             episodes: Of each.
             places: The problems, each with the seed of its tasks.
             min_share: Share of the episodes that is played however long it takes.
+            done: Blocks of each that were played before, and are left out.
 
         Returns:
-            As many episodes of each problem.
+            As many episodes of each problem, of one block at least.
         """
         episodes = max(1, episodes)
-        rounds = blocks(episodes, min(self.chunk, self.belief.most_at_once))
+        rounds = blocks(episodes, min(self.chunk, self.belief.most_at_once))[done:]
         work = [(place, block) for block in rounds for place in range(len(places))]
         parts: list[list[EpisodeTable]] = [[] for _ in places]
         played, began = 0, time.perf_counter()
@@ -340,7 +341,26 @@ def _by_context(
     if grid is not None:
         each = max(1, episodes // len(grid))
         places = [(problem.at_context(point), request.seed_of(f"{part} {i}")) for i, point in enumerate(grid.points)]
-        return grid, run.play_all(each, places, request.plan.min_share)
-    (table,) = run.play_all(episodes, [(problem, request.seed_of(part))], request.plan.min_share)
+        return grid, _played(run, each, places, request.plan)
+    (table,) = _played(run, episodes, [(problem, request.seed_of(part))], request.plan)
     grid, groups = rank_groups(table.context, knots_per_context(n_knots, table.context.shape[-1]))
     return grid, [table.select(rows) for rows in groups]
+
+
+def _played(
+    run: CalibrationRun, episodes: int, places: Sequence[tuple[Problem, int]], plan: CalibrationPlan
+) -> list[EpisodeTable]:
+    """The episodes of all places. Where the time is short, the first of them tell where others may be left."""
+    certain, now = run.settings.certain, time.perf_counter()
+    if run.deadline is None or plan.hasty is None or certain >= plan.hasty:
+        return run.play_all(episodes, places, plan.min_share)
+    patient = replace(run, settings=replace(run.settings, certain=plan.hasty))
+    first = replace(patient, deadline=now + FIRST_SHARE * (run.deadline - now)).play_all(episodes, places)
+    played = len(first[0].length)
+    if played >= episodes or time.perf_counter() >= run.deadline:
+        return first
+    certain = max(certain, needed_certainty(first, run.settings.epsilons, plan.hasty))
+    rest = replace(run, settings=replace(run.settings, certain=certain))
+    done = len(blocks(played, min(run.chunk, run.belief.most_at_once)))
+    others = rest.play_all(episodes, places, plan.min_share, done)
+    return [EpisodeTable.joined(parts) for parts in zip(first, others, strict=True)]

@@ -112,7 +112,7 @@ class AnswerBeliefConfig(ComputedBeliefConfig, GrownConfig):
             n_context_knots=3,
             chunk=64,
             shortens=True,
-            hasty=0.985,
+            hasty=0.995,
             alarm_episodes=256,
             alarm_ranked=199,
             alarm_knots=1,

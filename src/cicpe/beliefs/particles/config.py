@@ -40,7 +40,7 @@ class ParticleBeliefConfig(ComputedBeliefConfig):
 
     @property
     def calibration(self) -> CalibrationPlan:
-        return COMPUTED_PLAN._replace(min_share=0.0, n_context_knots=3, chunk=64, shortens=True, hasty=0.985)
+        return COMPUTED_PLAN._replace(min_share=0.0, n_context_knots=3, chunk=64, shortens=True, hasty=0.995)
 
     def fit(self, request: FitRequest) -> FittedBelief:
         began, budget = time.perf_counter(), request.budget
