@@ -21,6 +21,13 @@ DRAWS = 64
 """Answers that are drawn for a query: their mean stands for the posterior's, and some of them are taken."""
 
 
+def check_rule(rule: Sampling, query_space: Space, answer_space: Space) -> None:
+    """Refuses to query plausible answers where queries are something else."""
+    if rule != "uniform" and query_space != answer_space:
+        why = "ts and ttps query plausible answers, so both spaces must be one"
+        raise InvalidInput("actor", rule, f"uniform, or left out: {why}")
+
+
 def top_two(
     first: Float[Tensor, "batch answer"],
     challenger: Float[Tensor, "batch answer"],
@@ -60,9 +67,7 @@ class SampledQueries(Belief):
     rule: Sampling
 
     def __post_init__(self) -> None:
-        if self.rule != "uniform" and self.query_space != self.answer_space:
-            why = "ts and ttps query plausible answers, so both spaces must be one"
-            raise InvalidInput("actor", self.rule, f"uniform, or left out: {why}")
+        check_rule(self.rule, self.query_space, self.answer_space)
 
     @property
     def horizon(self) -> int:  # type: ignore[override]

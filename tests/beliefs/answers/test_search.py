@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from cicpe.beliefs.answers.belief import AnswerBelief, QueryConfig
+from cicpe.beliefs.answers.belief import AnswerBelief
 from cicpe.beliefs.answers.config import AnswerBeliefConfig
 from cicpe.beliefs.answers.grid import GridSearch, spread_out
 from cicpe.beliefs.answers.heads import BinaryHead, Heads
@@ -123,50 +123,27 @@ def test_points_that_are_spread_out_have_the_shares_of_what_is_near() -> None:
     assert (share[order] / share.sum()).tolist() == pytest.approx([0.75, 0.25])
 
 
-def _coin_belief(goal: str) -> AnswerBelief:
-    """A bias from tosses, whose queries are drawn by a rule of the paper."""
+def _coin_belief() -> AnswerBelief:
+    """A bias from tosses."""
     space, rng = Box([0.0], [1.0]), torch.Generator().manual_seed(0)
     prior = Prior.learn(torch.rand((20_000, 1), generator=rng) * 2 - 1, space, rng)
     heads = Heads((BinaryHead(low=0.0, high=1.0),))
     model = AnswerModel((space, space), heads, prior, 0, 0, Success(space, False), 8)
     model.network = Coin()  # type: ignore[assignment]
-    return AnswerBelief(model, GridSearch(model, 256), 40, 0.1, QueryConfig.model_validate({"goal": goal}))
+    return AnswerBelief(model, GridSearch(model, 256), 40, 0.1)
 
 
-def _queries(goal: str, tosses: int, n: int = 400) -> Tensor:
-    """Queries of many steps after so many tosses, nine in ten of which were heads."""
-    belief = _coin_belief(goal)
+def test_answers_are_drawn_from_the_posterior() -> None:
+    """What the paper's rules query (``cicpe.beliefs.sampled``), after 30 tosses, nine in ten of which were heads."""
+    belief = _coin_belief()
     state = belief.begin(torch.zeros(1, 0))
-    for toss in range(tosses):
+    for toss in range(30):
         state = belief.update(state, torch.tensor([[0.5]]), torch.tensor([[float(toss % 10 != 0)]]))
     rng = torch.Generator().manual_seed(1)
-    return torch.cat([belief.assess(state, (0.1,), rng).query[0, :, 0] for _ in range(n)])
-
-
-def test_thompson_queries_are_distributed_as_the_posterior() -> None:
-    drawn, exact = _queries("ts", 30), torch.distributions.Beta(1.0 + 27, 1.0 + 3)
+    drawn = torch.cat([belief.sample_answers(state, 64, rng)[0, :1, 0] for _ in range(400)])
+    exact = torch.distributions.Beta(1.0 + 27, 1.0 + 3)
     assert float(drawn.mean()) == pytest.approx(float(exact.mean), abs=0.02)
     assert float(drawn.std()) == pytest.approx(float(exact.stddev), rel=0.15)
-
-
-def test_top_two_queries_are_farther_from_the_mean_than_thompson_ones() -> None:
-    mean = 28 / 32
-    apart = {goal: float((_queries(goal, 30) - mean).abs().mean()) for goal in ("ts", "ttps")}
-    assert 1.1 < apart["ttps"] / apart["ts"] < 1.5
-
-
-def test_uniform_queries_know_nothing_of_the_posterior() -> None:
-    drawn = _queries("uniform", 30)
-    assert float(drawn.mean()) == pytest.approx(0.5, abs=0.05)
-    assert float(drawn.std()) == pytest.approx(12**-0.5, rel=0.1)
-
-
-def test_uniform_queries_of_two_episodes_are_independent() -> None:
-    """Shared ones would let the episodes of a batch succeed and fail together, and intervals would be too narrow."""
-    belief = _coin_belief("uniform")
-    query = belief.assess(belief.begin(torch.zeros(400, 0)), (0.1,), torch.Generator().manual_seed(1)).query[:, 0, 0]
-    assert float(query.std()) == pytest.approx(12**-0.5, rel=0.1)
-    assert abs(float(torch.corrcoef(torch.stack([query[:200], query[200:]]))[0, 1])) < 0.25
 
 
 def test_plausible_answers_are_no_queries_of_another_space() -> None:

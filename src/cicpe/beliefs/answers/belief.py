@@ -16,11 +16,12 @@ from torch import Generator, Tensor
 
 from cicpe import trees
 from cicpe.beliefs.answers.grid import MOST_TABLE, GridSearch, QueryTable, WeightedAnswers
+from cicpe.beliefs.answers.heads import Heads
 from cicpe.beliefs.answers.model import AnswerModel
 from cicpe.beliefs.answers.particles import ParticleSearch
 from cicpe.beliefs.answers.queries import Goal, answer_kernel, remaining_uncertainty
 from cicpe.beliefs.answers.recommendation import recommend
-from cicpe.beliefs.base import Assessment, Belief, Sampling
+from cicpe.beliefs.base import Assessment, Belief
 from cicpe.beliefs.predictors import Prediction
 from cicpe.config import Config
 from cicpe.spaces import Space, Sphere
@@ -38,8 +39,8 @@ NEAREST = 9
 class QueryConfig(Config):
     """How queries are chosen."""
 
-    goal: Goal | Sampling = "information"
-    """What a query is to tell; or one of the paper's rules, which draw it (ts and ttps where queries are answers)."""
+    goal: Goal = "information"
+    """What a query is to tell."""
     candidates: int = Field(default=40, ge=4, le=10**5)
     """Queries that are compared."""
     stride: int = Field(default=4, ge=1)
@@ -192,9 +193,9 @@ class AnswerBelief(Belief):
         self.refuse_costs(costs)
         episodes = len(state.time_B)
         step = int(state.time_B.max()) if episodes else 0
-        numbers = _Numbers.draw(self.config, self.query_space, len(self.model.heads.heads), episodes, step, rng)
+        numbers = _Numbers.draw(self.config, self.query_space, len(self.model.heads.heads), step)
         rows = torch.arange(episodes).split(self._at_once)  # type: ignore[no-untyped-call]
-        parts = [self._assess(trees.select(state, some), epsilons, numbers.of(some)) for some in rows]
+        parts = [self._assess(trees.select(state, some), epsilons, numbers) for some in rows]
         query, recommendation, confidence, std = (torch.cat(column) for column in zip(*parts, strict=True))
         none = torch.zeros(len(epsilons), 0, len(query))
         answers = recommendation.transpose(0, 1)
@@ -280,15 +281,12 @@ class AnswerBelief(Belief):
     # ------------------------------------------------------------ queries
 
     def _query(self, state: Any, numbers: "_Numbers", std_BX: Tensor, mean_BX: Tensor) -> Float[Tensor, "B Q"]:
-        goal = self.config.goal
-        if goal == "uniform":
-            return numbers.anywhere_BQ
+        space = self.query_space
+        if self.config.goal == "none":
+            return space.from_unit(numbers.even_AQ[0]).expand(len(mean_BX), -1)
         chosen = self.search.draws(state, self.config.draws, numbers.offset)
         places = self.search.places_GV[chosen] if isinstance(self.search, GridSearch) else chosen
-        if goal in ("ts", "ttps"):
-            return self._sampled_query(places[..., : self.answer_space.dim], mean_BX, numbers)
         kernel = self._kernel(chosen, places, std_BX)
-        space = self.query_space
         if self._stay:
             table = self._table(make=False)
             best = self._best_of_even(state, chosen if table is not None else places, kernel, numbers, table)
@@ -296,20 +294,6 @@ class AnswerBelief(Belief):
         unit_BAQ = self._candidates(places, numbers, mean_BX)
         left = self._uncertainty(state, unit_BAQ, places, kernel, numbers)
         return space.project(space.from_unit(unit_BAQ[torch.arange(len(left)), first_of_best(-left)]))
-
-    def _sampled_query(self, answer_BMX: Tensor, mean_BX: Tensor, numbers: "_Numbers") -> Float[Tensor, "B Q"]:
-        """Thompson sampling: a plausible answer. Of top-two sampling, half of the time the farther of two.
-
-        With probability 1/2 a challenger replaces a sample that is closer to the posterior mean (the paper's TTPS).
-        """
-        batch, m = answer_BMX.shape[:2]
-        drawn = (numbers.chance_B3[:, :2] * m).long()
-        first, second = answer_BMX[torch.arange(batch)[:, None], drawn].unbind(dim=1)
-        if self.config.goal == "ttps":
-            apart = [torch.linalg.vector_norm(answer - mean_BX, dim=-1) for answer in (first, second)]
-            challenged = (numbers.chance_B3[:, 2] < 0.5) & (apart[0] < apart[1])
-            first = torch.where(challenged[:, None], second, first)
-        return self.query_space.project(self.answer_space.from_unit(first))
 
     def _kernel(self, chosen: Tensor, places_BMV: Tensor, std_BX: Tensor) -> Float[Tensor, "B M M"]:
         """How close the answers of draws are: how well that of the second would do were the first the hidden one."""
@@ -336,15 +320,11 @@ class AnswerBelief(Belief):
         context = state.context_BC[:, None, None]
         parameters = self.model.network(unit_BAQ[:, :, None], places[:, None], context)
         heads, quick = self.model.heads.simplified(parameters)
-        return remaining_uncertainty(heads, quick, kernel, numbers.uniform_JY2, self._lookahead)
+        return self._remaining(heads, quick, kernel, numbers)
 
-    @property
-    def _lookahead(self) -> Goal:
-        goal = self.config.goal
-        assert goal != "ts"
-        assert goal != "ttps"
-        assert goal != "uniform"
-        return goal
+    def _remaining(self, heads: Heads, parameters: Tensor, kernel: Tensor, numbers: "_Numbers") -> Float[Tensor, "B A"]:
+        assert self.config.goal != "none"
+        return remaining_uncertainty(heads, parameters, kernel, numbers.uniform_JY2, self.config.goal)
 
     def _best_of_even(
         self, state: Any, drawn: Tensor, kernel: Tensor, numbers: "_Numbers", table: QueryTable | None
@@ -357,7 +337,7 @@ class AnswerBelief(Belief):
                 left = self._uncertainty(state, even[chosen_BA], drawn, kernel, numbers)
             else:
                 heads, parameters = table.quick_heads, table.quick_AGP[chosen_BA[:, :, None], drawn[:, None]]
-                left = remaining_uncertainty(heads, parameters, kernel, numbers.uniform_JY2, self._lookahead)
+                left = self._remaining(heads, parameters, kernel, numbers)
             return chosen_BA[rows, first_of_best(-left)]
 
         return best(self._near_AK[best(self._coarse(numbers.offset).expand(len(rows), -1))])
@@ -391,10 +371,9 @@ class AnswerBelief(Belief):
 class _Numbers(NamedTuple):
     """Random numbers of one step.
 
-    Those that queries are compared by depend on the step alone: a query follows from the history, and is the same in
-    every batch and every block. Were they drawn for each block, its episodes would begin with the same query, another
-    one than those of other blocks, and would succeed and fail together where a few queries are enough. Those that
-    queries are drawn by are each episode's own, for the same reason.
+    They depend on the step alone: a query follows from the history, and is the same in every batch and every block.
+    Were they drawn for each block, its episodes would begin with the same query, another one than those of other
+    blocks, and would succeed and fail together where a few queries are enough.
     """
 
     offset: float
@@ -402,19 +381,9 @@ class _Numbers(NamedTuple):
     even_AQ: Tensor
     length_A1: Tensor
     normal_AQ: Tensor
-    anywhere_BQ: Tensor
-    """Uniform queries."""
-    chance_B3: Tensor
-    """What decides between posterior draws."""
-
-    def of(self, rows: Tensor) -> "_Numbers":
-        """Those of some episodes."""
-        return self._replace(anywhere_BQ=self.anywhere_BQ[rows], chance_B3=self.chance_B3[rows])
 
     @classmethod
-    def draw(
-        cls, config: QueryConfig, space: Space, entries: int, episodes: int, step: int, rng: Generator
-    ) -> "_Numbers":
+    def draw(cls, config: QueryConfig, space: Space, entries: int, step: int) -> "_Numbers":
         j, a = config.outcomes, config.candidates
         shared = torch.Generator().manual_seed(step)
         strata = (torch.arange(j)[:, None, None] + torch.rand((j, entries, 2), generator=shared)) / j
@@ -426,6 +395,4 @@ class _Numbers(NamedTuple):
             even_AQ=even_points(space, a, seed),
             length_A1=torch.rand((a, 1), generator=shared),
             normal_AQ=torch.randn((a, space.dim), generator=shared),
-            anywhere_BQ=space.sample(episodes, rng),
-            chance_B3=torch.rand((episodes, 3), generator=rng),
         )

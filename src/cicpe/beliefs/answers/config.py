@@ -2,7 +2,7 @@
 
 import time
 from dataclasses import replace
-from typing import ClassVar, Literal, final, get_args
+from typing import ClassVar, Literal, final
 
 import torch
 from pydantic import Field
@@ -15,10 +15,18 @@ from cicpe.beliefs.answers.model import AnswerModel
 from cicpe.beliefs.answers.particles import ParticleSearch
 from cicpe.beliefs.answers.prior import PriorSizes
 from cicpe.beliefs.answers.queries import Goal
-from cicpe.beliefs.base import CalibrationPlan, ComputedBeliefConfig, FitRequest, FittedBelief, Sampling, TaskShape
+from cicpe.beliefs.base import (
+    Belief,
+    CalibrationPlan,
+    ComputedBeliefConfig,
+    FitRequest,
+    FittedBelief,
+    Sampling,
+    TaskShape,
+)
 from cicpe.beliefs.budget import Budget
+from cicpe.beliefs.sampled import SampledQueries, check_rule
 from cicpe.config import GrownConfig
-from cicpe.errors import InvalidInput
 from cicpe.problems.base import Problem, TaskBatch
 from cicpe.spaces import Space
 
@@ -31,7 +39,7 @@ LOOK_SHARE = 0.06
 FINEST, COARSEST = 512, 128
 """Candidates on a line: five per epsilon, within these bounds."""
 
-RIVALS: dict[Goal | Sampling, tuple[Goal, ...]] = {"information": ("agreement",)}
+RIVALS: dict[Goal, tuple[Goal, ...]] = {"information": ("agreement",)}
 """What a query is to tell, and what else a race compares it with."""
 MOST_SCATTERED, MOST_SCATTERED_ANSWERS = 5, 4
 """Hidden numbers of which even points can be kept: where they give the answer, and answers with what else is hidden."""
@@ -50,8 +58,8 @@ class AnswerBeliefConfig(ComputedBeliefConfig, GrownConfig):
     )
 
     kind: Literal["answers"] = "answers"
-    actor: Literal["answers"] = "answers"
-    """Queries are chosen for what they tell about the answer; ``queries.goal`` says how."""
+    actor: Literal["answers"] | Sampling = "answers"
+    """Queries are chosen for what they tell about the answer (``queries.goal``), or by one of the paper's rules."""
     horizon: int = Field(default=200, ge=1, le=10**6)
     hidden: int = Field(default=32, ge=4)
     """Units of the network."""
@@ -97,7 +105,7 @@ class AnswerBeliefConfig(ComputedBeliefConfig, GrownConfig):
 
     @property
     def query_rule(self) -> str:
-        return self.queries.goal
+        return self.queries.goal if self.actor == "answers" else self.actor
 
     @property
     def search(self) -> str:
@@ -119,17 +127,9 @@ class AnswerBeliefConfig(ComputedBeliefConfig, GrownConfig):
             verify_episodes=60,
         )
 
-    def with_actor(self, actor: str) -> "AnswerBeliefConfig":
-        if actor not in get_args(Sampling):
-            raise InvalidInput(
-                "actor", actor, f"one of {', '.join(get_args(Sampling))} with the recipe answers, or left out"
-            )
-        return self.model_copy(update={"queries": self.queries.model_copy(update={"goal": actor})})
-
     def _check_spaces(self, query_space: Space, answer_space: Space) -> None:
-        if self.queries.goal in ("ts", "ttps") and query_space != answer_space:
-            why = "ts and ttps query plausible answers, so both spaces must be one"
-            raise InvalidInput("queries.goal", self.queries.goal, f"information, agreement, success or uniform: {why}")
+        if self.actor != "answers":
+            check_rule(self.actor, query_space, answer_space)
 
     def fit(self, request: FitRequest) -> FittedBelief:
         self._check_spaces(request.problem.query_space, request.problem.answer_space)
@@ -177,7 +177,8 @@ class AnswerBeliefConfig(ComputedBeliefConfig, GrownConfig):
         belief = config.belief(model, min(self.horizon, problem.horizon))
 
         def variants() -> list[FittedBelief]:
-            others = [self.queries.model_copy(update={"goal": goal}) for goal in RIVALS.get(self.queries.goal, ())]
+            goals = RIVALS.get(self.queries.goal, ()) if self.actor == "answers" else ()
+            others = [self.queries.model_copy(update={"goal": goal}) for goal in goals]
             fits = [
                 self.model_copy(update={"queries": queries})._fitted(family, learner, began, seed, most_scattered)
                 for queries in others
@@ -194,7 +195,7 @@ class AnswerBeliefConfig(ComputedBeliefConfig, GrownConfig):
             return [self._fitted(family, learner, began, seed, most_scattered=0)] if is_scattered else []
 
         spent = time.perf_counter() - began
-        return FittedBelief(belief, config, learner.updates, spent, longer, variants, alternatives)
+        return FittedBelief(config.asked(belief), config, learner.updates, spent, longer, variants, alternatives)
 
     def _suits_a_grid(self, model: AnswerModel, same_context: bool, most_scattered: int) -> bool:
         """Whether all candidates can be kept: an unread nuisance needs it, a line allows it."""
@@ -224,12 +225,18 @@ class AnswerBeliefConfig(ComputedBeliefConfig, GrownConfig):
         return GridSearch(model, int(min(finest, max(COARSEST, 5 * width / self.epsilon[0]))))
 
     def belief(self, model: AnswerModel, horizon: int) -> AnswerBelief:
-        """The belief of a learned model."""
+        """The belief of a learned model, which chooses its own queries unless another rule does."""
         search = self._grid(model) if self.on_grid else ParticleSearch(model, self.aim, self.points)
         context = None if self.fixed_context is None else torch.tensor(self.fixed_context)
-        return AnswerBelief(model, search, horizon, self.aim, self.queries, context, self.even_queries)
+        own = self.actor == "answers"
+        queries = self.queries if own else self.queries.model_copy(update={"goal": "none"})
+        return AnswerBelief(model, search, horizon, self.aim, queries, context, self.even_queries)
 
-    def build(self, shape: TaskShape, horizon: int) -> tuple[AnswerBelief, AnswerModel]:
+    def asked(self, belief: AnswerBelief) -> Belief:
+        """The belief as it is, or asked by one of the paper's rules."""
+        return belief if self.actor == "answers" else SampledQueries(belief, self.actor)
+
+    def build(self, shape: TaskShape, horizon: int) -> tuple[Belief, AnswerModel]:
         self._check_spaces(shape.query_space, shape.answer_space)
         sizes = PriorSizes(
             self.draws, shape.answer_space.dim, self.nuisance or 0, self.gives_answer, self.answer_values
@@ -245,7 +252,7 @@ class AnswerBeliefConfig(ComputedBeliefConfig, GrownConfig):
             self.loss_numbers,
             self.loss_values,
         )
-        return self.belief(model, horizon), model
+        return self.asked(self.belief(model, horizon)), model
 
     def describe(self) -> str:
         if not self.heads:  # nothing is known of the family before the fit

@@ -16,8 +16,10 @@ from torch import Tensor
 
 from cicpe.beliefs.answers.heads import Heads
 
-Goal = Literal["information", "agreement", "success"]
+Lookahead = Literal["information", "agreement", "success"]
 """What a lookahead compares queries by."""
+Goal = Lookahead | Literal["none"]
+"""What a query is to tell; nothing, where somebody else chooses it."""
 
 
 def remaining_uncertainty(
@@ -25,7 +27,7 @@ def remaining_uncertainty(
     parameters_BAMP: Float[Tensor, "B A M P"],
     kernel_BMM: Float[Tensor, "B M M"],
     uniform_JY2: Float[Tensor, "J Y 2"],
-    goal: Goal = "information",
+    goal: Lookahead = "information",
 ) -> Float[Tensor, "B A"]:
     """The expected uncertainty of the answer after the observation of each candidate query; less is better.
 
@@ -49,7 +51,7 @@ def remaining_uncertainty(
     return _uncertainty(log_p, share_BAJ, kernel_BMM, goal)
 
 
-def _uncertainty(log_p_BAJM: Tensor, share_BAJ: Tensor, kernel_BMM: Tensor, goal: Goal) -> Float[Tensor, "B A"]:
+def _uncertainty(log_p_BAJM: Tensor, share_BAJ: Tensor, kernel_BMM: Tensor, goal: Lookahead) -> Float[Tensor, "B A"]:
     weight = torch.softmax(log_p_BAJM, dim=-1)
     smooth = (weight.flatten(1, 2) @ kernel_BMM).view(weight.shape)
     match goal:
