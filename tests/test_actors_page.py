@@ -130,6 +130,7 @@ def test_weights_are_shared_without_training(
     assert models.model_of(models.run_for("best-arm", 5, "ucb", "fast"), models.ActorBudget()).alarm is not None
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::cicpe.UnservedWarning")
 def test_one_likelihood_serves_several_actors(models: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
     budget = models.ActorBudget(minutes=0.03, calibration_episodes=100)

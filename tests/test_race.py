@@ -84,6 +84,7 @@ def test_a_score_is_the_queries_that_the_accuracy_takes() -> None:
     assert accuracy == pytest.approx(0.5)
 
 
+@pytest.mark.slow
 def test_the_better_kind_goes_on_and_the_table_says_so(tmp_path: Path) -> None:
     lines: list[str] = []
     callback = TrainingCallback(on_choice=lines.extend)

@@ -50,6 +50,7 @@ def test_thompson_sampling_differs_from_top_two_sampling(best_arm: Model) -> Non
     assert not torch.equal(*queries)
 
 
+@pytest.mark.slow
 def test_a_rule_that_needs_more_queries_may_make_them() -> None:
     changed = cicpe.with_actor(cicpe.load("binary-search-6d"), "uniform", episodes=100)
     assert changed.belief.horizon == changed.description.horizon == 100
@@ -105,6 +106,7 @@ def test_a_posterior_that_is_computed_serves_other_rules(tmp_path: Path) -> None
     assert not torch.equal(before.query, after.query)
 
 
+@pytest.mark.slow
 def test_the_posterior_of_a_model_with_a_learned_actor_is_read_without_it() -> None:
     options = {"epsilon": (0.3, 0.6), "calibration_episodes": 100, "settings": {"batch": 4, "horizon": 3}}
     model = cicpe.train(BinarySearch(dim=1), recipe="fast", actor="td3", updates=2, **options)  # type: ignore[arg-type]

@@ -156,6 +156,7 @@ def pretend(monkeypatch: pytest.MonkeyPatch, code: str) -> None:
     monkeypatch.setattr(sweep_process, "start", start)
 
 
+@pytest.mark.slow
 def test_several_plays_of_a_task_are_of_tasks_of_their_own_seed(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

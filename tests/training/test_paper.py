@@ -541,7 +541,7 @@ def test_a_model_without_a_rule_of_its_own_says_so(stopping_model: Model) -> Non
 # Learning, and the golden curve.
 
 
-@pytest.mark.parametrize("memory", ["lstm", "delta"])
+@pytest.mark.parametrize("memory", ["lstm", pytest.param("delta", marks=pytest.mark.slow)])
 def test_losses_fall(memory: str) -> None:
     kind = {"kind": memory, "hidden": 32, "readout": "pooling"}
     settings = {

@@ -86,6 +86,7 @@ def asked(model: cicpe.Model, top: float = 6.5) -> list[list[float]]:
 # Short budgets.
 
 
+@pytest.mark.slow
 def test_a_short_budget_cuts_queries_that_are_worth_nothing() -> None:
     """With time enough, or by updates, the horizon stays as it was asked for."""
     asked_for = {"settings": {"horizon": 60}, "calibration_episodes": 100}
