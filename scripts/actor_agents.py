@@ -15,7 +15,7 @@ from actor_models import APART, OWN, PAPER, ActorBudget, agents, knows_likelihoo
 from actor_models import Run as Run
 from actors_page import is_foreign
 
-QUICK, SLOW = ActorBudget(), ActorBudget(minutes=20, calibration_episodes=300)
+QUICK, SLOW = ActorBudget(), ActorBudget(minutes=6, calibration_episodes=1000)
 """Networks play an episode in a millisecond; what computes its posterior takes a good part of a second."""
 STOPS = ("calibrated", "own", "never")
 """How an actor may stop, the first that it can."""
