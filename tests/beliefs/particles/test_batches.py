@@ -192,6 +192,15 @@ def test_under_other_arithmetic_particles_are_another_draw_of_the_same(tmp_path:
     assert float(((one >= STOP) == (two >= STOP)).float().mean()) >= 0.95
 
 
+@pytest.mark.parametrize(("rule", "is_shared"), [("agreement", True), ("thompson", False)])
+def test_queries_are_chosen_among_the_same_ones_in_every_block(rule: str, is_shared: bool) -> None:
+    """Were those that are compared drawn for every block of episodes, its successes would not be independent."""
+    belief = ParticleBelief(Ackley(dim=2), 20, SMALL.model_copy(update={"query": rule}))
+    state = belief.begin(TaskBatch.draw(belief.problem, 1, rng(0)).context)
+    first = torch.cat([belief.assess(state, (EPSILON,), rng(seed)).query[:, 0] for seed in range(40)])
+    assert (len(first.unique(dim=0)) <= SMALL.candidates) == is_shared
+
+
 if __name__ == "__main__":
     there = [[tuple(step) for step in steps] for steps in record(Path(sys.argv[1]))]
     torch.save(there, Path(sys.argv[1]) / "there.pt")

@@ -183,18 +183,20 @@ class ParticleBelief(Belief):
     ) -> Assessment:
         self.refuse_costs(costs)
         with torch.no_grad():
-            view = self._view(state.cloud)
-            parts = [self._looked(some, epsilons, rng) for some in _portions(view, EPISODES)]
+            view, step = self._view(state.cloud), state.cloud.query_BTQ.shape[1]
+            parts = [self._looked(some, epsilons, step, rng) for some in _portions(view, EPISODES)]
             query, recommendation, confidence, std = (torch.cat(column) for column in zip(*parts, strict=True))
         batch = len(query)
-        time = torch.full((batch,), state.cloud.query_BTQ.shape[1])
+        time = torch.full((batch,), step)
         none = torch.zeros(len(epsilons), 0, batch)
         return Assessment(time, query[:, None], recommendation.transpose(0, 1), confidence.T, confidence.T, none, std)
 
-    def _looked(self, view: View, epsilons: Sequence[float], rng: Generator) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    def _looked(
+        self, view: View, epsilons: Sequence[float], step: int, rng: Generator
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Query, recommendations and confidences per epsilon, and spread of the target, with the episode first."""
         answer_EBX, confidence_EB = recommend(self.problem, view, (self.aim, *epsilons), self.task)
-        query = self._query(view, answer_EBX[0], rng)
+        query = self._query(view, answer_EBX[0], step, rng)
         std = weighted_std(view.weight_BN, view.target_BNX)
         return query, answer_EBX[1:].transpose(0, 1), confidence_EB[1:].T, std
 
@@ -214,19 +216,22 @@ class ParticleBelief(Belief):
         target = [self.problem.target(task).reshape(n, -1) for task in tasks]
         return View(unit, weight, torch.stack(target), cloud.context_BC)
 
-    def _query(self, view: View, recommendation: Tensor, rng: Generator) -> Tensor:
+    def _query(self, view: View, recommendation: Tensor, step: int, rng: Generator) -> Tensor:
         config = self.config
         same = self.problem.query_space == self.problem.answer_space
         if config.query == "greedy" and same:
             return recommendation
         m = min(config.lookahead_particles, view.unit_BNP.shape[1])
-        chosen = resample(view.weight_BN.clamp_min(1e-30).log(), m, rng)[:, torch.randperm(m, generator=rng)]
+        # What is compared depends on the step alone. Were it drawn for every block, the episodes of one would begin
+        # with the same query, another than those of other blocks, and would succeed and fail together.
+        shared = rng if config.query == "thompson" else torch.Generator().manual_seed(step)
+        chosen = resample(view.weight_BN.clamp_min(1e-30).log(), m, shared)[:, torch.randperm(m, generator=shared)]
         unit = view.unit_BNP.gather(1, chosen[..., None].expand(-1, -1, view.unit_BNP.shape[-1]))
         target = view.target_BNX.gather(1, chosen[..., None].expand(-1, -1, view.target_BNX.shape[-1]))
         if config.query == "thompson" and same:
             return target[:, 0]
         candidates = candidate_queries(
-            self.problem.query_space, config.candidates, target if same else None, recommendation, rng
+            self.problem.query_space, config.candidates, target if same else None, recommendation, shared
         )
         observed = self._simulated(unit, candidates, view.context_BC, rng)
         score = score_queries(config.query, observed, target, self.aim)
