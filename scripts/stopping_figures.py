@@ -21,7 +21,7 @@ COSTLY_TASKS = {"ackley": 200, "geochem": 200}
 """Tasks per curve where an episode is costly."""
 ACTOR_TASKS = {"ackley": 60, "geochem": 100}
 """The same per actor."""
-ACTOR_DIMENSIONS = {"ackley": (3,)}
+ACTOR_DIMENSIONS = {"ackley": (3, 5)}
 """The dimensions that are played per actor unless others are asked for, where not all are."""
 OURS = ("ucb",)
 """The rule of the zoo's models where it is none of the paper's."""
