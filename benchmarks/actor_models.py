@@ -2,8 +2,9 @@
 
 TS, TTPS and a uniform control all read a posterior and have nothing trained for them, so one model per family and
 dimension serves the three: a model of the zoo (a network, with the recipe ``fast``; ``particles`` of Ackley, which know
-the likelihood; ``functions`` of copper), or the likelihood that was learned for TS with the recipe ``answers``. TD3 is
-trained apart. Used by actors.py and, for the figures, by scripts/actor_figures.py.
+the likelihood), the belief over functions of resolvable copper regions (``scripts/copper.py train``), or the likelihood
+that was learned for TS with the recipe ``answers``. TD3 is trained apart. Used by actors.py and, for the figures, by
+scripts/actor_figures.py.
 """
 
 import json
@@ -21,7 +22,7 @@ from cicpe.problems import Problem
 from cicpe.training.config import READERS
 
 ROOT = Path(__file__).resolve().parent.parent
-RUNS = ROOT / "runs" / "actors"
+RUNS, COPPER = ROOT / "runs" / "actors", ROOT / "runs" / "copper"
 CELLS = json.loads((ROOT / "src" / "cicpe" / "baselines" / "published.json").read_text())["cells"]
 PAPER = {"ts": "C-ICPE-TS", "ttps": "C-ICPE-TTPS", "td3": "C-ICPE-TD3", "uniform": "C-ICPE-uniform"}
 """The paper's actors, and what its tables call them."""
@@ -62,7 +63,14 @@ class Run:
     """Whether its weights are those of another model."""
 
     @property
+    def is_made_elsewhere(self) -> bool:
+        """Whether scripts/copper.py makes it: of the first split, on the regions whose fields can be resolved."""
+        return self.family == "geochem" and self.recipe == "functions"
+
+    @property
     def folder(self) -> Path:
+        if self.is_made_elsewhere:
+            return COPPER / f"functions-{self.actor}-0"
         shared = "-shared" if self.is_shared else ""
         return RUNS / f"{self.family}-{self.dim}d-{self.actor}-{self.recipe}{shared}"
 
@@ -77,6 +85,8 @@ class Run:
     @property
     def weights(self) -> str:
         """Whose weights they are: its own, or those of a model of the zoo or of another run."""
+        if self.is_made_elsewhere:
+            return "resolvable of scripts/copper.py"
         if not self.is_shared:
             return OWN
         return self.learned.folder.name if self.recipe == "answers" else f"{self.family}-{self.dim}d"
@@ -150,7 +160,8 @@ def run_in_figures(family: str, dim: int, actor: str) -> Run | None:
     zoos = zoo_recipe(f"{family}-{dim}d") or "fast"
     recipes = ["paper"] if actor == "td3" else list(dict.fromkeys(["answers", "fast", zoos]))
     runs = [run_for(family, dim, actor, recipe) for recipe in recipes]
-    shared = [run for run in runs if run.is_shared and (run.is_there or run.recipe == zoos)]
+    at_hand_or_quick = [run for run in runs if run.is_there or (run.recipe == zoos and not run.is_made_elsewhere)]
+    shared = [run for run in at_hand_or_quick if run.is_shared]
     own = [run for recipe in recipes if (run := Run(family, dim, actor, recipe)).is_there]
     at_hand = own + shared if any(run.is_foreign for run in shared) else shared + own
     return at_hand[0] if at_hand else None
@@ -158,12 +169,17 @@ def run_in_figures(family: str, dim: int, actor: str) -> Run | None:
 
 def model_of(run: Run, budget: ActorBudget) -> cicpe.Model:
     """The model of a run, made now if it is not there yet."""
+    if run.is_there:
+        return cicpe.load(run.folder)
+    if run.is_made_elsewhere:
+        raise SystemExit(
+            f"no {run.folder.name}: scripts/copper.py train --kinds resolvable functions-{run.actor} makes it"
+        )
     if run.is_shared and run.recipe != "answers" and run.actor == _rule_of(cicpe.load(run.weights)):
         return cicpe.load(run.weights)
-    if not run.is_there:
-        make = _share if run.is_shared else _train
-        make(run, budget)
-        print(f"made {run.folder.name}", flush=True)
+    make = _share if run.is_shared else _train
+    make(run, budget)
+    print(f"made {run.folder.name}", flush=True)
     return cicpe.load(run.folder)
 
 

@@ -17,6 +17,7 @@ def models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     monkeypatch.syspath_prepend(str(REPOSITORY / "benchmarks"))
     module = importlib.import_module("actor_models")
     monkeypatch.setattr(module, "RUNS", tmp_path / "runs")
+    monkeypatch.setattr(module, "COPPER", tmp_path / "copper")
     return module
 
 
@@ -167,7 +168,12 @@ def test_figures_take_shared_weights_unless_they_are_foreign(models: ModuleType)
     assert models.run_in_figures("gp-max", 1, "td3") is None
     zoos = models.run_in_figures("ackley", 3, "uniform")  # no likelihood was learned yet
     assert (zoos.recipe, zoos.weights, zoos.is_shared) == ("particles", "ackley-3d", True)
-    assert models.run_in_figures("geochem", 2, "ttps").recipe == "functions"
+    assert models.run_in_figures("geochem", 2, "ttps") is None  # scripts/copper.py has made none here
+    copper = models.Run("geochem", 2, "ttps", "functions", is_shared=True)
+    copper.folder.mkdir(parents=True)
+    (copper.folder / "config.json").write_text("{}")
+    assert models.run_in_figures("geochem", 2, "ttps") == copper
+    assert copper.weights.startswith("resolvable")
     assert models.knows_likelihood("ackley-3d")
     assert not models.knows_likelihood("geochem-2d")
 
