@@ -28,7 +28,7 @@ ACTOR_PRIORS: dict[str, int | None] = {
     "best-arm-15d": None,
     "gp-max-1d-lengthscale": None,
     "ackley-5d": 12,
-    "geochem-2d": 12,
+    "geochem-2d": 60,
 }
 """Figures that there are per actor too, and tasks per cell where they are fewer than for one agent."""
 BY_LENGTH = "-lengthscale"
