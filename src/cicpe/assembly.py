@@ -1,5 +1,6 @@
 """A model from a finished fit: calibrated, given an alarm, described and saved, within what is left of a budget."""
 
+import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -11,7 +12,7 @@ import torch
 from cicpe.beliefs.base import BeliefConfig, FittedBelief
 from cicpe.beliefs.budget import CALIBRATION_SHARE, Budget
 from cicpe.calibration.alarm_fit import AlarmSizes, affordable_sizes, fit_alarm
-from cicpe.calibration.pace import shortened
+from cicpe.calibration.pace import lengthened, shortened
 from cicpe.calibration.thresholds import CalibrationRequest, calibrate
 from cicpe.certification.checkpoints import CertificationTarget, CheckpointCertifier
 from cicpe.errors import InvalidInput
@@ -65,9 +66,13 @@ class Assembly:
         """Calibrates what training gave, and describes it."""
         problem, spec, began = self.problem, spec_of(self.problem), time.perf_counter()
         config, seed = fitted.config, self.seed
-        belief = fitted.belief
-        if config.calibration.shortens and seconds is not None:
-            belief = shortened(belief, problem, config.epsilon[0], seconds, seed_for(seed, "calibration", "horizon"))
+        belief, plan, horizon_seed = fitted.belief, config.calibration, seed_for(seed, "calibration", "horizon")
+        if plan.shortens and seconds is not None:
+            belief = shortened(belief, problem, config.epsilon[0], seconds, horizon_seed)
+        if plan.lengthens:
+            most, widest = math.inf if seconds is None else seconds, max(plan.query_spreads)
+            belief = lengthened(belief, problem, config.epsilon[0], most, horizon_seed, widest)
+        if seconds is not None:
             seconds -= time.perf_counter() - began
         request = CalibrationRequest(
             config.epsilon,

@@ -208,20 +208,25 @@ class Race:
         return replace(self.request, budget=Budget(minutes=seconds / config.fit_share / 60), folder=None)
 
     def _scored(self, recipe: str, fitted: FittedBelief, began: float) -> Score:
-        belief, (low, high) = fitted.belief, fitted.config.epsilon
-        belief, middle = belief.with_horizon(min(belief.horizon, LONGEST)), (low * high) ** 0.5
+        belief, plan, (low, high) = fitted.belief, fitted.config.calibration, fitted.config.epsilon
+        own, middle = min(belief.horizon, LONGEST), (low * high) ** 0.5
+        # What may make more queries than in training is compared with as many as others make.
+        belief = belief.with_horizon(min(self.problem.horizon, LONGEST) if plan.lengthens else own)
         self.callback.on_stage(f"playing held-out tasks with {recipe}", 0.0)
         start = time.perf_counter()
         table = played(belief, self.problem, middle, min(SCORING * self.seconds, 0.3 * self.left), self.seed)
         each = (time.perf_counter() - start) / table.loss.shape[1]
-        wanted = self._wanted(fitted.config.calibration, each)
-        reached = needed(table, middle, self.problem.horizon, wanted)
+        wanted = self._wanted(plan, each)
+        tables = {horizon: table.until(horizon) for horizon in dict.fromkeys((own, belief.horizon))}
+        scores = {horizon: needed(some, middle, self.problem.horizon, wanted) for horizon, some in tables.items()}
+        horizon = min(scores, key=lambda horizon: scores[horizon].queries)
+        reached, table = scores[horizon], tables[horizon]
         seconds = time.perf_counter() - began
         return Score(
             recipe,
             reached.queries,
             reached.accuracy,
-            belief.horizon,
+            horizon,
             table.loss.shape[1],
             seconds,
             fitted.config.query_rule,

@@ -12,7 +12,7 @@ from torch import Generator, Tensor
 
 from cicpe.beliefs.base import Assessment, Belief, CalibrationPlan
 from cicpe.calibration.alarm_fit import AlarmSizes, affordable_sizes
-from cicpe.calibration.pace import shortened
+from cicpe.calibration.pace import lengthened, shortened
 from cicpe.calibration.thresholds import CalibrationRequest, calibrate
 from cicpe.problems.binary_search import BinarySearch
 from cicpe.spaces import Space
@@ -165,6 +165,26 @@ def test_a_horizon_is_cut_only_where_the_time_is_short(watch: Watch) -> None:
     assert slow.horizon < 100  # what it recommends never changes, so that no query is worth making
     # A belief that is sure soon is played to its end in no time, however long its horizon is.
     assert shortened(Slow(watch, 0.01, rise=2.0), PROBLEM, 0.3, 100.0, seed=1).horizon == 400
+
+
+@pytest.mark.parametrize(
+    ("horizon", "epsilon", "least"),
+    [
+        pytest.param(20, 0.06, 38, id="half of the line is seen, and more queries show the rest"),
+        pytest.param(41, 0.06, 41, id="all of it is seen"),
+        pytest.param(20, 2.0, 20, id="any answer is right"),
+    ],
+)
+def test_more_queries_are_made_only_where_they_help(watch: Watch, horizon: int, epsilon: float, least: int) -> None:
+    belief = replace(TooSure(watch, 1e-6), horizon=horizon)
+    longer = lengthened(belief, QUIET, epsilon, math.inf, seed=1)
+    assert least <= longer.horizon <= max(horizon, 1.6 * 40)
+    if least == horizon:
+        assert longer is belief
+
+
+def test_queries_that_tell_nothing_are_not_added(watch: Watch) -> None:
+    assert lengthened(Slow(watch, 1e-6, horizon=10), PROBLEM, 0.3, math.inf, seed=1).horizon == 10
 
 
 @pytest.mark.parametrize(("each", "is_fitted"), [(1e-5, True), (0.05, False)])

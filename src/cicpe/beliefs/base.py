@@ -299,6 +299,8 @@ class CalibrationPlan(NamedTuple):
     """Queries before a rule that values queries may stop."""
     shortens: bool = False
     """Whether the horizon may be cut to what is needed where the time is short."""
+    lengthens: bool = False
+    """Whether more queries than in training may be made where those are not enough and more raise the accuracy."""
     hasty: float | None = None
     """Confidence at which an episode is not played on where the time is short; None to play on to certainty."""
     alarm_episodes: int = 4096

@@ -33,6 +33,8 @@ FEWEST_EPISODES = 400
 """Episodes of the shortened horizon that there is time for, if no more is gained by more queries."""
 HORIZON_SHARE = 0.15
 """Share of the time for calibration that finding out how many queries are worth making may take."""
+LONGER_EPISODES, MOST_TIMES = 256, 10
+"""Episodes that say whether a network is to make more queries than in training, and how many times as many at most."""
 SLACK = 0.04
 """Accuracy that a pilot of a few episodes does not tell from none."""
 
@@ -46,6 +48,8 @@ class PilotEstimate(NamedTuple):
     """Until it is sure, or to the horizon."""
     seconds_per_query: float
     """Of one episode."""
+    accuracy: float
+    """After all queries."""
 
 
 def pilot(
@@ -84,7 +88,8 @@ def pilot(
     accuracy = (table.loss[0] <= epsilon).double().mean(dim=0)
     short = (accuracy < accuracy.max() - SLACK).nonzero()
     enough = int(short[-1]) + 1 if len(short) else 1
-    return PilotEstimate(min(belief.horizon, math.ceil(1.5 * enough)), seconds / episodes, per_query)
+    needed = min(belief.horizon, math.ceil(1.5 * enough))
+    return PilotEstimate(needed, seconds / episodes, per_query, float(accuracy[-1]))
 
 
 def shortened(belief: Belief, problem: Problem, epsilon: float, seconds: float, seed: int) -> Belief:
@@ -106,6 +111,35 @@ def shortened(belief: Belief, problem: Problem, epsilon: float, seconds: float, 
         return belief
     affordable = int(seconds / (FEWEST_EPISODES * max(estimate.seconds_per_query, 1e-9)))
     return belief.with_horizon(min(belief.horizon, max(estimate.queries, affordable)))
+
+
+def lengthened(
+    belief: Belief, problem: Problem, epsilon: float, seconds: float, seed: int, query_spread: float = 0.0
+) -> Belief:
+    """The same belief with a longer horizon, where its own is not enough and accuracy rises beyond it.
+
+    A network learns from short episodes, and what it has learned holds for longer ones where its memory does.
+
+    Args:
+        belief: Who plays.
+        problem: Draws the tasks; its own horizon is the most.
+        epsilon: The smallest that is served.
+        seconds: What calibration has, of which a part is spent; infinite where there is no limit.
+        seed: Seeds two pilots.
+        query_spread: Spread of the queries.
+
+    Returns:
+        The belief as it is where it is accurate enough, or where more queries help little.
+    """
+    longest = belief.with_horizon(min(problem.horizon, MOST_TIMES * belief.horizon))
+    if longest.horizon <= belief.horizon:
+        return belief
+    limit = HORIZON_SHARE * seconds / 2
+    own = pilot(belief, problem, epsilon, LONGER_EPISODES, seed, limit, query_spread=query_spread)
+    if own.accuracy >= ENOUGH:
+        return belief
+    longer = pilot(longest, problem, epsilon, LONGER_EPISODES, seed, limit, query_spread=query_spread)
+    return belief.with_horizon(longer.queries) if longer.accuracy > own.accuracy + SLACK else belief
 
 
 class Pace(NamedTuple):

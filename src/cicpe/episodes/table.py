@@ -52,6 +52,17 @@ class EpisodeTable(NamedTuple):
             self.length[rows],
         )
 
+    def until(self, queries: int) -> "EpisodeTable":
+        """The same episodes with so many queries at most."""
+        n = queries + 1
+        return self._replace(
+            loss=self.loss[..., :n],
+            confidence=self.confidence[..., :n],
+            stops={name: stops[..., :n] for name, stops in self.stops.items()},
+            std=self.std[:, :n],
+            length=self.length.clamp_max(queries),
+        )
+
     def view(self, epsilon: int) -> StopView:
         """What a rule that does not value queries sees at every prefix, at the epsilon of that position."""
         confidence = self.confidence[epsilon]

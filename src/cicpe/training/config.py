@@ -229,7 +229,7 @@ class TrainingConfig(NetworkTraining):
     batch: int = Field(default=192, ge=1)
     """The same at the end; it grows in between."""
     adapt_horizon: bool = True
-    """Grow or shrink the horizon to what the smallest epsilon needs."""
+    """Grow or shrink the horizon to what the smallest epsilon needs, in training and then for deployment."""
     weight_average: float = Field(default=0.995, ge=0, lt=1)
     """Decay of the running average of weights that is deployed."""
     trace: float = Field(default=0.95, ge=0, le=1)
@@ -256,6 +256,10 @@ class TrainingConfig(NetworkTraining):
     @property
     def costs(self) -> tuple[float, float] | None:
         return self.cost
+
+    @property
+    def calibration(self) -> CalibrationPlan:
+        return super().calibration._replace(lengthens=self.adapt_horizon)
 
     @property
     def values_gains(self) -> bool:
