@@ -49,6 +49,7 @@ TINY = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::cicpe.UnservedWarning")
 def test_one_model_is_trained_once_and_measured_in_its_cells(
     actors: ModuleType, models: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

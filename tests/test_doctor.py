@@ -58,6 +58,7 @@ def test_noise_leaves_fewer_bits() -> None:
     assert quiet.bits > 2 * loud.bits > 0
 
 
+@pytest.mark.slow
 def test_what_is_hidden_is_counted() -> None:
     seen = diagnose_problem(make_problem("ackley", dim=3))
     assert (seen.answer, seen.hidden) == (3, 2)

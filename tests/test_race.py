@@ -132,6 +132,7 @@ def test_no_table_no_choice(tmp_path: Path) -> None:
     assert chosen_before(tmp_path) is None
 
 
+@pytest.mark.slow
 def test_an_interrupted_race_keeps_the_best_so_far(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     lines: list[str] = []
     monkeypatch.setattr("cicpe.scoring.HONEST", -1.0)  # so that something else is tried

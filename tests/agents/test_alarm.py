@@ -302,6 +302,7 @@ def test_readings_in_a_smaller_unit_are_noticed(model: Model) -> None:
     assert float(flagged.float().mean()) > 0.3  # with 499 ranked episodes; of the prior it is 0.01
 
 
+@pytest.mark.slow
 def test_particles_foresee_by_themselves() -> None:
     problem = BinarySearch(dim=2, noise=0.05)
     config = ParticleConfig(particles=64, prior_particles=512, moves=1, candidates=8, lookahead_particles=32)

@@ -178,7 +178,9 @@ def test_a_model_serves_another_range_of_the_same_shape(run: Run, models: Path, 
 # Before training.
 
 
-@pytest.mark.parametrize("name", ["michaelis-menten", "peak-2d", "psychometric-2afc"])
+@pytest.mark.parametrize(
+    "name", ["michaelis-menten", pytest.param("peak-2d", marks=pytest.mark.slow), "psychometric-2afc"]
+)
 def test_check_says_what_was_understood(run: Run, tmp_path: Path, name: str) -> None:
     picture = tmp_path / "drawn.png"
     done = run("check", name, "--seconds", "0.5", "--png", picture, "--json")

@@ -655,6 +655,7 @@ SURVEYED = ["--option", "regions=all", "--option", "draws=0", "--option", "twins
 OTHERS = ["--option", "fields=copper", *SURVEYED]
 
 
+@pytest.mark.slow
 def test_a_report_has_maps_of_the_fields_that_are_asked_for(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["report", "geochem-2d", "--out", str(tmp_path), "--episodes", "2", *OTHERS, "--json"]
     assert main(words) == 0

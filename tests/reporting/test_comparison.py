@@ -113,6 +113,7 @@ def test_a_model_that_is_named_plays_other_tasks_of_its_family() -> None:
             compare(other, epsilon=0.02, methods=["cicpe"], tasks=4, models={"mine": model})
 
 
+@pytest.mark.slow
 def test_references_stop_at_the_same_accuracy() -> None:
     result = compare(
         BestArm(5, 0.01), epsilon=0.02, methods=["reference-conjugate", "random"], tasks=300, seed=1, budget=2

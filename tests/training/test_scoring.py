@@ -123,6 +123,7 @@ def first_queries(network: Network, context: Tensor) -> Tensor:
         return rule.propose(network.believe(network.begin(context)), make_rng(), 0.0)
 
 
+@pytest.mark.slow
 def test_the_best_query_of_each_task_is_found_from_the_critic_alone() -> None:
     trainer = Trainer(Lenses(), lens_config(), Budget(updates=300), seed=0)
     sharp = torch.linspace(*SHARP, 100)[:, None]

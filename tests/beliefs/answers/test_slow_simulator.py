@@ -38,6 +38,7 @@ class Ramp(Problem):
         return task[:, :1]
 
 
+@pytest.mark.slow
 def test_few_observations_are_not_learned_by_heart(monkeypatch: pytest.MonkeyPatch) -> None:
     watch = Watch()
     monkeypatch.setattr(time, "perf_counter", watch)

@@ -53,6 +53,7 @@ def test_a_saved_model_asks_and_answers_as_before(folder: Path) -> None:
         model.agent(0.4, 0.3, "bellman")
 
 
+@pytest.mark.slow
 def test_a_learned_likelihood_is_saved_with_it(tmp_path: Path) -> None:
     model = make(tmp_path / "model", settings={"likelihood": "learned", "hidden": 8})
     again = cicpe.load(tmp_path / "model")
