@@ -4,7 +4,7 @@ TS, TTPS and a uniform control all read a posterior and have nothing trained for
 dimension serves the three: a model of the zoo (a network, with the recipe ``fast``; ``particles`` of Ackley, which know
 the likelihood), the belief over functions of resolvable copper regions (``scripts/copper.py train``), or the likelihood
 that was learned for TS with the recipe ``answers``. TD3 is trained apart. Used by actors.py and, for the figures, by
-scripts/actor_figures.py.
+scripts/actor_agents.py.
 """
 
 import json

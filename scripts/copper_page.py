@@ -91,7 +91,7 @@ GROUPS = {
 
 
 def of_splits(rows: list[dict[str, Any]]) -> str:
-    return " and ".join(str(split) for split in sorted({row["split"] for row in rows}))
+    return ", ".join(str(split) for split in sorted({row["split"] for row in rows}))
 
 
 def after_so_many(rows: list[dict[str, Any]], queries: int, epsilon: float) -> str:

@@ -226,7 +226,8 @@ TEXT = """# The battery: families that nobody tuned for
 
 Default training, `cicpe.train(problem, epsilon=..., minutes=5)`, on small families of every kind
 (`benchmarks/battery/families.py`), written as a user would write them. The agents learn from simulations alone, but
-for those of the recipe `particles`, which were given the family's likelihood; exact Bayes knows the likelihood and looks one step ahead (`benchmarks/battery/reference.py`: sequential Monte Carlo). It stops where
+for those of the recipe `particles`, which were given the family's likelihood. Exact Bayes knows the likelihood and looks one
+step ahead (`benchmarks/battery/reference.py`: sequential Monte Carlo). It stops where
 its confidence reaches the threshold at which it expects an accuracy of 0.90, and the accuracy that came of it is in brackets:
 where curves are flat, a threshold that is chosen by the success of a few hundred tasks would move its queries by a third. Over the
 {exact_cells} cells where it reaches that, the accuracy that came of it is {exact_accuracy:.3f} on average. Delta is 0.1; every figure is on

@@ -155,6 +155,12 @@ def test_plausible_answers_are_no_queries_of_another_space() -> None:
         AnswerBeliefConfig().with_actor("td3")
 
 
+def test_somebody_has_to_choose_the_queries() -> None:
+    config = AnswerBeliefConfig.model_validate({"queries": {"goal": "none"}})
+    with pytest.raises(InvalidInput, match=r"queries.goal must be information, agreement, success.*got 'none'"):
+        config.fit(FitRequest(make_problem("gp-max"), Budget(updates=1), 0, TrainingCallback()))
+
+
 def even_belief(dim: int) -> AnswerBelief:
     model = linear_model(dim)
     nothing = torch.zeros(0)

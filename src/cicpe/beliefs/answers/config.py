@@ -2,7 +2,7 @@
 
 import time
 from dataclasses import replace
-from typing import ClassVar, Literal, final
+from typing import ClassVar, Literal, final, get_args
 
 import torch
 from pydantic import Field
@@ -14,7 +14,7 @@ from cicpe.beliefs.answers.learn import Family, Learner, LearningSizes, Limit
 from cicpe.beliefs.answers.model import AnswerModel
 from cicpe.beliefs.answers.particles import ParticleSearch
 from cicpe.beliefs.answers.prior import PriorSizes
-from cicpe.beliefs.answers.queries import Goal
+from cicpe.beliefs.answers.queries import Goal, Lookahead
 from cicpe.beliefs.base import (
     Belief,
     CalibrationPlan,
@@ -27,6 +27,7 @@ from cicpe.beliefs.base import (
 from cicpe.beliefs.budget import Budget
 from cicpe.beliefs.sampled import SampledQueries, check_rule
 from cicpe.config import GrownConfig
+from cicpe.errors import InvalidInput
 from cicpe.problems.base import Problem, TaskBatch
 from cicpe.spaces import Space
 
@@ -127,12 +128,14 @@ class AnswerBeliefConfig(ComputedBeliefConfig, GrownConfig):
             verify_episodes=60,
         )
 
-    def _check_spaces(self, query_space: Space, answer_space: Space) -> None:
+    def _check_queries(self, query_space: Space, answer_space: Space) -> None:
         if self.actor != "answers":
             check_rule(self.actor, query_space, answer_space)
+        elif self.queries.goal == "none":
+            raise InvalidInput("queries.goal", "none", f"{', '.join(get_args(Lookahead))}, unless an actor is named")
 
     def fit(self, request: FitRequest) -> FittedBelief:
-        self._check_spaces(request.problem.query_space, request.problem.answer_space)
+        self._check_queries(request.problem.query_space, request.problem.answer_space)
         began, problem, budget = time.perf_counter(), request.problem, request.budget
         seconds = None if budget.minutes is None else self.fit_share * 60 * budget.minutes
         sizes = LearningSizes(self.hidden, self.steps, self.batch, self.learning_rate, self.prior_draws)
@@ -237,7 +240,7 @@ class AnswerBeliefConfig(ComputedBeliefConfig, GrownConfig):
         return belief if self.actor == "answers" else SampledQueries(belief, self.actor)
 
     def build(self, shape: TaskShape, horizon: int) -> tuple[Belief, AnswerModel]:
-        self._check_spaces(shape.query_space, shape.answer_space)
+        self._check_queries(shape.query_space, shape.answer_space)
         sizes = PriorSizes(
             self.draws, shape.answer_space.dim, self.nuisance or 0, self.gives_answer, self.answer_values
         )
