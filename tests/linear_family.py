@@ -1,5 +1,7 @@
 """A family whose likelihood and posterior are known: y = q . answer + noise, under a standard normal prior."""
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 
@@ -30,12 +32,23 @@ class Linear(nn.Module):
         return self.at(query, self.prepare(place), context)
 
 
+def use_network(model: AnswerModel, network: Any) -> None:
+    """Puts a network that is known exactly in the place of the learned one, trained or frozen."""
+
+    def frozen(query_TQ: Tensor, places: Any, context_C: Tensor) -> Tensor:
+        value: Tensor = network.at(query_TQ[:, None], places, context_C)
+        return value
+
+    model.network = network
+    model.frozen_network = lambda: frozen  # type: ignore[assignment, return-value, method-assign]
+
+
 def linear_model(dim: int, draws: int = 20_000) -> AnswerModel:
     spaces = Box([-1.0] * dim, [1.0] * dim), Box([-SIDE] * dim, [SIDE] * dim)
     rng = torch.Generator().manual_seed(0)
     prior = Prior.learn(torch.randn((draws, dim), generator=rng) / SIDE, spaces[1], rng)
     model = AnswerModel(spaces, Heads((NormalHead(),)), prior, 0, 0, Success(spaces[1], False), 8)
-    model.network = Linear()  # type: ignore[assignment]
+    use_network(model, Linear())
     return model
 
 

@@ -43,9 +43,15 @@ def _map(function: Callable[..., Any], trees: Sequence[Any]) -> Any:
     )
 
 
-def select(tree: Tree, index: Tensor) -> Tree:
-    """The rows ``index`` (integers or a mask) of every leaf."""
-    return map_leaves(lambda leaf: leaf[index if isinstance(leaf, Tensor) else index.numpy()], tree)
+def select(tree: Tree, index: Tensor | slice) -> Tree:
+    """The rows ``index`` (integers, a mask, or a slice, which copies nothing) of every leaf."""
+    in_numpy = index if isinstance(index, slice) else index.numpy()
+    return map_leaves(lambda leaf: leaf[index if isinstance(leaf, Tensor) else in_numpy], tree)
+
+
+def slices(n: int, size: int) -> list[slice]:
+    """Pieces of at most ``size`` of ``n`` rows; one piece of none where there are none."""
+    return [slice(begin, begin + size) for begin in range(0, max(1, n), size)]
 
 
 def concatenate(trees: Sequence[Tree]) -> Tree:
@@ -75,8 +81,7 @@ def by_pieces(function: Callable[[Tree], Any], tree: Tree, row_bytes: int) -> An
     n, size = len(leaves(tree)[0]), max(1, PIECE_BYTES // max(1, row_bytes))
     if n <= size or torch.is_grad_enabled():
         return function(tree)
-    pieces = [slice(begin, begin + size) for begin in range(0, n, size)]
-    return concatenate([function(map_leaves(lambda leaf: leaf[piece], tree)) for piece in pieces])  # noqa: B023
+    return concatenate([function(select(tree, piece)) for piece in slices(n, size)])
 
 
 def leaves(tree: object) -> list[Leaf]:

@@ -19,6 +19,9 @@ SHORT_PILOT_EPISODES = 32
 """Episodes of a pilot where one takes a good part of a second."""
 PACE_EPISODES, PACE_SHARE = 8, 0.1
 """Episodes that say how long others will take, and the share of the time that they, or a round of others, may take."""
+MOST_TOGETHER = 128
+"""Episodes that a calibration in a hurry plays together, at most: some end later than others, and the last few of many
+take as long per step as all of few."""
 WANTED_EPISODES = 2000
 """Calibration episodes for which the smallest deltas are given up where the time is short."""
 CERTAINTIES = (0.9995, 0.995, 0.985, 0.97, 0.955)
@@ -182,7 +185,7 @@ def find_pace(
     enough = [level for level in levels if seconds > WANTED_EPISODES * seconds_per_episode(level)]
     certain = enough[0] if enough else levels[-1]
     rounds = PACE_SHARE * seconds / max(seconds_per_episode(certain), 1e-9)
-    return Pace(certain, int(min(SHORT_PILOT_EPISODES, max(PACE_EPISODES // 2, rounds))))
+    return Pace(certain, int(min(MOST_TOGETHER, max(PACE_EPISODES // 2, rounds))))
 
 
 def needed_certainty(tables: Sequence[EpisodeTable], epsilons: Sequence[float], hasty: float) -> float:

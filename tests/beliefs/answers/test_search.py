@@ -6,8 +6,8 @@ from torch import Tensor, nn
 
 from cicpe.beliefs.answers.belief import AnswerBelief
 from cicpe.beliefs.answers.config import AnswerBeliefConfig
-from cicpe.beliefs.answers.grid import GridSearch, spread_out
-from cicpe.beliefs.answers.heads import BinaryHead, Heads
+from cicpe.beliefs.answers.grid import LEAST_LIKELIHOOD, LEAST_WEIGHT, GridSearch, ListedTable, spread_out
+from cicpe.beliefs.answers.heads import BinaryHead, CategoricalHead, Heads
 from cicpe.beliefs.answers.model import AnswerModel
 from cicpe.beliefs.answers.particles import ParticleSearch
 from cicpe.beliefs.answers.prior import Prior
@@ -19,7 +19,7 @@ from cicpe.problems import make_problem
 from cicpe.spaces import Box, Sphere
 from cicpe.statistics import systematic
 from cicpe.training.callbacks import TrainingCallback
-from linear_family import NOISE, SIDE, linear_model, posterior
+from linear_family import NOISE, SIDE, linear_model, posterior, use_network
 
 
 def test_an_episode_is_the_same_alone_and_among_others() -> None:
@@ -52,7 +52,7 @@ class Coin(nn.Module):
 
     def forward(self, query: Tensor, place: Tensor, context: Tensor) -> Tensor:
         p = ((place[..., :1] + 1) / 2).clamp(1e-4, 1 - 1e-4)
-        return torch.logit(p)
+        return torch.logit(p) + 0 * query
 
     def prepare(self, place: Tensor) -> Tensor:
         return place
@@ -62,11 +62,7 @@ class Coin(nn.Module):
 
 
 def test_a_grid_is_the_beta_posterior() -> None:
-    spaces = Box([0.0], [1.0]), Box([0.0], [1.0])
-    rng = torch.Generator().manual_seed(0)
-    prior = Prior.learn(torch.rand((20_000, 1), generator=rng) * 2 - 1, spaces[1], rng)
-    model = AnswerModel(spaces, Heads((BinaryHead(low=0.0, high=1.0),)), prior, 0, 0, Success(spaces[1], False), 8)
-    model.network = Coin()  # type: ignore[assignment]
+    model = coin_search().model
     belief = AnswerBelief(model, GridSearch(model, 256), horizon=20, aim=0.1)
     state = belief.begin(torch.zeros(1, 0))
     for toss in (1.0, 1.0, 0.0, 1.0, 1.0, 1.0):
@@ -129,7 +125,7 @@ def _coin_belief() -> AnswerBelief:
     prior = Prior.learn(torch.rand((20_000, 1), generator=rng) * 2 - 1, space, rng)
     heads = Heads((BinaryHead(low=0.0, high=1.0),))
     model = AnswerModel((space, space), heads, prior, 0, 0, Success(space, False), 8)
-    model.network = Coin()  # type: ignore[assignment]
+    use_network(model, Coin())
     return AnswerBelief(model, GridSearch(model, 256), 40, 0.1)
 
 
@@ -200,7 +196,7 @@ def test_a_table_of_queries_decides_as_the_network_itself_does() -> None:
     alone = even_belief(2)
     one = alone.update(alone.begin(torch.zeros(1, 0)), query[7:8], observation[7:8])
     assert alone._table(make=False) is None
-    torch.testing.assert_close(many.log_BNK[7:8], one.log_BNK, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(many.weight_BG[7:8], one.weight_BG, rtol=1e-4, atol=1e-9)
     both, single = (b.assess(s, (0.5,), torch.Generator().manual_seed(2)) for b, s in ((belief, many), (alone, one)))
     torch.testing.assert_close(both.query[7], single.query[0], rtol=0, atol=1e-6)
     torch.testing.assert_close(both.confidence[:, 7], single.confidence[:, 0], rtol=0, atol=1e-4)
@@ -241,3 +237,45 @@ def test_no_episodes_are_assessed_too() -> None:
     assessment = belief.assess(belief.begin(torch.zeros(0, 0)), (0.3,), torch.Generator().manual_seed(0))
     assert assessment.query.shape == (0, 1, 1)
     assert assessment.confidence.shape == (1, 0)
+
+
+def coin_search() -> GridSearch:
+    """A grid for the bias of a coin."""
+    spaces, rng = (Box([0.0], [1.0]), Box([0.0], [1.0])), torch.Generator().manual_seed(0)
+    prior = Prior.learn(torch.rand((20_000, 1), generator=rng) * 2 - 1, spaces[1], rng)
+    model = AnswerModel(spaces, Heads((BinaryHead(low=0.0, high=1.0),)), prior, 0, 0, Success(spaces[1], False), 8)
+    use_network(model, Coin())
+    return GridSearch(model, 128)
+
+
+def test_nothing_is_ruled_out_for_ever() -> None:
+    search = coin_search()
+    state = search.begin(torch.zeros(1, 0))
+    for likelihood in [torch.linspace(0, 1, 128)[None].clamp_min(LEAST_LIKELIHOOD)] * 60:
+        state = search.observe(state, likelihood)
+    assert float(state.weight_BG[0, 0]) == pytest.approx(LEAST_WEIGHT)
+    assert float(state.weight_BG.sum()) == pytest.approx(1, abs=1e-5)
+    for likelihood in [torch.linspace(1, 0, 128)[None].clamp_min(LEAST_LIKELIHOOD)] * 80:
+        state = search.observe(state, likelihood)
+    assert int(state.weight_BG[0].argmax()) < 64
+
+
+def test_weights_stay_normal_numbers() -> None:
+    # Arithmetic below the smallest normal number takes a hundred times as long.
+    assert torch.finfo(torch.float32).tiny < LEAST_WEIGHT * LEAST_LIKELIHOOD
+
+
+def test_a_table_of_listed_outcomes_has_their_probabilities() -> None:
+    search = coin_search()
+    table = search.tabulate(torch.zeros(3, 1), torch.zeros(0))
+    assert isinstance(table, ListedTable)
+    bias = (search.candidates_NX[:, 0] + 1) / 2
+    torch.testing.assert_close(table.likelihood_AJG[2, 1], bias, rtol=1e-3, atol=2e-4)
+    torch.testing.assert_close(table.likelihood_AJG.sum(dim=1), torch.ones(3, 128), rtol=0, atol=1e-5)
+    torch.testing.assert_close(table.outlook_GAJ, table.likelihood_AJG.permute(2, 0, 1))
+
+
+def test_outcomes_are_counted_in_the_order_in_which_they_are_listed() -> None:
+    heads = Heads((BinaryHead(low=0.0, high=1.0), CategoricalHead(values=(1.0, 2.0, 4.0))))
+    assert heads.listed is not None
+    assert heads.listed_place(heads.listed).tolist() == list(range(6))

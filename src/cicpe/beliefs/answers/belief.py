@@ -15,11 +15,11 @@ from pydantic import Field
 from torch import Generator, Tensor
 
 from cicpe import trees
-from cicpe.beliefs.answers.grid import MOST_TABLE, GridSearch, QueryTable, WeightedAnswers
+from cicpe.beliefs.answers.grid import GridSearch, ListedTable, QueryTable, WeightedAnswers
 from cicpe.beliefs.answers.heads import Heads
 from cicpe.beliefs.answers.model import AnswerModel
 from cicpe.beliefs.answers.particles import ParticleSearch
-from cicpe.beliefs.answers.queries import Goal, answer_kernel, remaining_uncertainty
+from cicpe.beliefs.answers.queries import Goal, answer_kernel, listed_uncertainty, remaining_uncertainty
 from cicpe.beliefs.answers.recommendation import recommend
 from cicpe.beliefs.base import Assessment, Belief
 from cicpe.beliefs.predictors import Prediction
@@ -31,6 +31,8 @@ WORK = 250_000
 """Numbers of (query, outcome, draw) that are held at once."""
 MANY = 16
 """Episodes from which on a table of queries pays."""
+TOGETHER = 16
+"""Episodes of a grid that are updated together: what fits a cache."""
 NEAREST = 9
 """Even queries of several coordinates about the best of a few that are compared next, that one among them."""
 
@@ -106,10 +108,11 @@ class AnswerBelief(Belief):
         encoded = self.model.heads.encode(observation)
         if isinstance(self.search, ParticleSearch):
             return self.search.observe(state, unit, encoded)
+        self._table(make=len(unit) >= MANY)
         parts = []
-        for rows in torch.arange(len(unit)).split(64):  # type: ignore[no-untyped-call]
+        for rows in trees.slices(len(unit), TOGETHER):
             some = trees.select(state, rows)
-            parts.append(self.search.observe(some, self._parameters(unit[rows], some.context_BC), encoded[rows]))
+            parts.append(self.search.observe(some, self._likelihood(unit[rows], encoded[rows], some.context_BC)))
         return trees.concatenate(parts)
 
     def random_queries(self, n: int, rng: Generator) -> Float[Tensor, "n query"]:
@@ -139,7 +142,7 @@ class AnswerBelief(Belief):
         apart = torch.cdist(even, even, compute_mode="donot_use_mm_for_euclid_dist")
         return apart.argsort(dim=1, stable=True)[:, :NEAREST]
 
-    def _table(self, make: bool) -> QueryTable | None:
+    def _table(self, make: bool) -> QueryTable | ListedTable | None:
         """The table of the even queries, where they are the same at every step.
 
         Args:
@@ -152,24 +155,26 @@ class AnswerBelief(Belief):
             return None
         tables, even = self.search.tables, len(self._even_AQ)
         if even not in tables and make:
-            tables[even] = None
-            if even * len(self.search.places_GV) * self.model.heads.parameters <= MOST_TABLE:
-                exact = self.search.parameters(self._even_AQ, self.fixed_context.expand(even, -1))
-                tables[even] = QueryTable(exact, *self.model.heads.simplified(exact))
+            tables[even] = self.search.tabulate(self._even_AQ, self.fixed_context)
         return tables.get(even)
 
-    def _parameters(self, unit_BQ: Tensor, context_BC: Tensor) -> Float[Tensor, "B G P"]:
-        """Head parameters at one query per episode, from the table where that is worth it."""
+    def _likelihood(self, unit_BQ: Tensor, encoded_BY: Tensor, context_BC: Tensor) -> Float[Tensor, "B G"]:
+        """What one observation per episode says of every pair of the grid, by the table where that is worth it."""
         assert isinstance(self.search, GridSearch)
-        table = self._table(make=len(unit_BQ) >= MANY)
+        table = self._table(make=False)
         if table is None:
-            return self.search.parameters(unit_BQ, context_BC)
+            return self.search.likelihood(self.search.parameters(unit_BQ, context_BC), encoded_BY)
         least_B, place_B = (unit_BQ[:, None] - self._even_AQ).abs().amax(dim=-1).min(dim=1)
-        parameters = table.exact_AGP[place_B]
+        if isinstance(table, ListedTable):
+            outcome_B = self.model.heads.listed_place(encoded_BY)
+            likelihood = table.likelihood_AJG[place_B, outcome_B]
+        else:
+            likelihood = self.search.likelihood(table.exact_AGP[place_B], encoded_BY)
         other = (least_B > 1e-5).nonzero()[:, 0]
         if len(other):
-            parameters[other] = self.search.parameters(unit_BQ[other], context_BC[other])
-        return parameters
+            parameters = self.search.parameters(unit_BQ[other], context_BC[other])
+            likelihood[other] = self.search.likelihood(parameters, encoded_BY[other])
+        return likelihood
 
     # ------------------------------------------------------------ assessments
 
@@ -194,8 +199,8 @@ class AnswerBelief(Belief):
         episodes = len(state.time_B)
         step = int(state.time_B.max()) if episodes else 0
         numbers = _Numbers.draw(self.config, self.query_space, len(self.model.heads.heads), step)
-        rows = torch.arange(episodes).split(self._at_once)  # type: ignore[no-untyped-call]
-        parts = [self._assess(trees.select(state, some), epsilons, numbers) for some in rows]
+        pieces = trees.slices(episodes, self._at_once)
+        parts = [self._assess(trees.select(state, some), epsilons, numbers) for some in pieces]
         query, recommendation, confidence, std = (torch.cat(column) for column in zip(*parts, strict=True))
         none = torch.zeros(len(epsilons), 0, len(query))
         answers = recommendation.transpose(0, 1)
@@ -221,7 +226,7 @@ class AnswerBelief(Belief):
             return recommend(self.model.success, self.answer_space, posterior, epsilons, self._few_answers)
         assert isinstance(self.search, GridSearch)
         candidates = self.search.candidates_NX
-        weight = self.search.joint(state) if self.model.success.numbers else posterior.weight_BN
+        weight = state.weight_BG.double() if self.model.success.numbers else posterior.weight_BN
         mean = (posterior.weight_BN[..., None] * candidates).sum(dim=1, keepdim=True)
         # Of answers that are as good, the one nearest to the mean.
         apart = torch.linalg.vector_norm(candidates - mean, dim=-1)
@@ -327,20 +332,30 @@ class AnswerBelief(Belief):
         return remaining_uncertainty(heads, parameters, kernel, numbers.uniform_JY2, self.config.goal)
 
     def _best_of_even(
-        self, state: Any, drawn: Tensor, kernel: Tensor, numbers: "_Numbers", table: QueryTable | None
+        self, state: Any, drawn: Tensor, kernel: Tensor, numbers: "_Numbers", table: QueryTable | ListedTable | None
     ) -> Int[Tensor, " B"]:
         """The place among the even queries of the one that leaves least uncertainty: coarsely, then finely."""
         even, rows = self._even_AQ, torch.arange(len(kernel))
+        outlook_BMAP = None if table is None else table[-1][drawn]
 
         def best(chosen_BA: Tensor) -> Tensor:
-            if table is None:
+            if outlook_BMAP is None:
                 left = self._uncertainty(state, even[chosen_BA], drawn, kernel, numbers)
             else:
-                heads, parameters = table.quick_heads, table.quick_AGP[chosen_BA[:, :, None], drawn[:, None]]
-                left = self._remaining(heads, parameters, kernel, numbers)
+                index = chosen_BA[:, None, :, None].expand(-1, drawn.shape[1], -1, outlook_BMAP.shape[-1])
+                outlook_BAMP = outlook_BMAP.gather(2, index).transpose(1, 2)
+                left = self._left_by_table(table, outlook_BAMP, kernel, numbers)
             return chosen_BA[rows, first_of_best(-left)]
 
         return best(self._near_AK[best(self._coarse(numbers.offset).expand(len(rows), -1))])
+
+    def _left_by_table(
+        self, table: QueryTable | ListedTable | None, outlook_BAMP: Tensor, kernel: Tensor, numbers: "_Numbers"
+    ) -> Float[Tensor, "B A"]:
+        if isinstance(table, QueryTable):
+            return self._remaining(table.quick_heads, outlook_BAMP, kernel, numbers)
+        assert self.config.goal != "none"
+        return listed_uncertainty(outlook_BAMP.transpose(2, 3).contiguous(), kernel, self.config.goal)
 
     def _coarse(self, offset: float) -> Int[Tensor, " A"]:
         """Some of the even queries, evenly spread themselves, that are compared first."""

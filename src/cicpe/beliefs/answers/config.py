@@ -119,7 +119,7 @@ class AnswerBeliefConfig(ComputedBeliefConfig, GrownConfig):
             min_share=0.0,
             n_epsilons=5,
             n_context_knots=3,
-            chunk=64,
+            chunk=128,
             shortens=True,
             hasty=0.995,
             alarm_episodes=256,

@@ -1,12 +1,17 @@
 """Inference on a grid: for answers that are a line or a finite set, and for a few hidden numbers of any kind.
 
-Every candidate keeps, for every point of the nuisance, the log-likelihood of the history, so the nuisance is
-marginalised by a sum. Where the hidden numbers give the answer, or the answer has several coordinates, even points of
-the prior of all of them are kept instead, each with its answer. Where many episodes have the same context, the head
-parameters of a table of queries are computed once for all: a query then takes the same short time however long the
-history is.
+Every candidate keeps, for every point of the nuisance, its weight after the history, so the nuisance is marginalised by
+a sum. Where the hidden numbers give the answer, or the answer has several coordinates, even points of the prior of all
+of them are kept instead, each with its answer. Where many episodes have the same context, what a table of queries would
+tell is computed once for all: a query then takes the same short time however long the history is.
 
-Shapes: B episodes, N candidates, K points of the nuisance, M draws, A queries of the table, V place, X answer.
+Weights are in single precision and multiplied, not added up as logarithms: a pair costs one product per observation,
+and no transcendental function where outcomes can be listed. Neither a weight nor what one observation takes from it
+falls below a least one, so that products stay above the smallest normal number, below which arithmetic is slow, and
+nothing is ruled out for ever.
+
+Shapes: B episodes, N candidates, K points of the nuisance, G pairs of them, M draws, A queries of the table,
+J outcomes, V place, X answer.
 """
 
 import math
@@ -18,6 +23,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from cicpe.beliefs.answers.frozen import PAIRS, FrozenNetwork
 from cicpe.beliefs.answers.heads import Heads
 from cicpe.beliefs.answers.model import AnswerModel
 from cicpe.beliefs.answers.network import PreparedPlaces
@@ -32,6 +38,8 @@ SCATTERED_ANSWERS = (1, 4096, 8192, 16384, 32768)
 """Even points of answers of several coordinates and what else is hidden, by how many numbers there are together."""
 MOST_TABLE = 80_000_000
 """Numbers that a table may have."""
+LEAST_WEIGHT, LEAST_LIKELIHOOD = 1e-25, 1e-12
+"""What a weight, and the likelihood of one observation beside the best, are at least; their product is above 2e-38."""
 
 
 class WeightedAnswers(NamedTuple):
@@ -57,11 +65,20 @@ class WeightedAnswers(NamedTuple):
 
 
 class AnswerGridState(NamedTuple):
-    """How every candidate with every point of the nuisance explains the history."""
+    """The weight of every candidate with every point of the nuisance."""
 
-    log_BNK: Float[Tensor, "B N K"]
+    weight_BG: Float[Tensor, "B G"]
     context_BC: Float[Tensor, "B C"]
     time_B: Int[Tensor, " B"]
+
+
+class ListedTable(NamedTuple):
+    """What the even queries would tell, where their outcomes can be listed."""
+
+    likelihood_AJG: Float[Tensor, "A J G"]
+    """The probability of every outcome for every pair of the grid."""
+    outlook_GAJ: Float[Tensor, "G A J"]
+    """The same, with what a lookahead reads of a pair in one place."""
 
 
 class QueryTable(NamedTuple):
@@ -69,8 +86,8 @@ class QueryTable(NamedTuple):
 
     exact_AGP: Float[Tensor, "A G P"]
     quick_heads: Heads
-    quick_AGP: Float[Tensor, "A G P2"]
-    """As a lookahead takes them, which need not be exact."""
+    outlook_GAP: Float[Tensor, "G A P2"]
+    """As a lookahead takes them, which need not be exact, with what it reads of a pair in one place."""
 
 
 @final
@@ -86,8 +103,8 @@ class GridSearch:
         return without_caches(self)
 
     @cached_property
-    def tables(self) -> dict[int, QueryTable | None]:
-        """Head parameters of so many even queries, once they are computed; None where they would be too many.
+    def tables(self) -> dict[int, QueryTable | ListedTable | None]:
+        """What so many even queries would tell, once it is computed; None where they would be too many.
 
         They are kept here, and not by the belief, of which there is one for every horizon.
         """
@@ -165,8 +182,14 @@ class GridSearch:
         return torch.cat([x.repeat_interleave(len(points), dim=0), points.repeat(len(x), 1)], dim=1)
 
     @cached_property
-    def _prepared(self) -> PreparedPlaces:
-        return self.model.network.prepare(self.places_GV)
+    def _prepared(self) -> list[PreparedPlaces]:
+        """All pairs, in pieces that fit a cache."""
+        pieces = self.places_GV.split(PAIRS)  # type: ignore[no-untyped-call]
+        return [self.model.network.prepare(piece) for piece in pieces]
+
+    @cached_property
+    def _network(self) -> FrozenNetwork:
+        return self.model.frozen_network()
 
     @cached_property
     def log_prior_NK(self) -> Float[Tensor, "N K"]:
@@ -177,44 +200,64 @@ class GridSearch:
 
     def begin(self, context: Float[Tensor, "B C"]) -> AnswerGridState:
         """Nothing seen."""
-        return AnswerGridState(
-            self.log_prior_NK.expand(len(context), -1, -1), context, torch.zeros(len(context), dtype=torch.long)
-        )
+        time = torch.zeros(len(context), dtype=torch.long)
+        return AnswerGridState(self._prior_G.expand(len(context), -1), context, time)
+
+    @cached_property
+    def _prior_G(self) -> Float[Tensor, " G"]:
+        return torch.softmax(self.log_prior_NK.flatten(), dim=0).float().clamp_min(LEAST_WEIGHT)
 
     def parameters(self, query_BQ: Tensor, context_BC: Tensor) -> Float[Tensor, "B G P"]:
         """Head parameters of all pairs at one query (in unit coordinates) per episode, an episode at a time."""
         rows = [
-            self.model.network.at(query, self._prepared, context)
-            for query, context in zip(query_BQ[:, None], context_BC[:, None], strict=True)
+            torch.cat([self._network(query, piece, context) for piece in self._prepared], dim=1)
+            for query, context in zip(query_BQ[:, None], context_BC, strict=True)
         ]
-        return torch.stack(rows)
+        return torch.cat(rows)
 
-    def observe(self, state: AnswerGridState, parameters_BGP: Tensor, encoded_BY: Tensor) -> AnswerGridState:
-        """The state with one more observation, whose head parameters are given."""
-        gain_BG = self.model.heads.log_probability(parameters_BGP, encoded_BY[:, None])
-        return state._replace(
-            log_BNK=state.log_BNK + gain_BG.view(state.log_BNK.shape).double(), time_B=state.time_B + 1
-        )
+    def likelihood(self, parameters_BGP: Tensor, encoded_BY: Tensor) -> Float[Tensor, "B G"]:
+        """The probability of an observation for every pair; of real ones, the density beside that of the best pair."""
+        heads = self.model.heads
+        log_BG = heads.log_probability(parameters_BGP, encoded_BY[:, None])
+        if heads.listed is None:
+            log_BG = log_BG - log_BG.amax(dim=1, keepdim=True)
+        return log_BG.clamp_min(math.log(LEAST_LIKELIHOOD)).exp_()
 
-    def joint(self, state: AnswerGridState) -> Float[Tensor, "B G"]:
-        """The weight of every place, in the order of ``places_GV``."""
-        return torch.softmax(state.log_BNK.flatten(1), dim=1)
+    def tabulate(self, even_AQ: Tensor, context_C: Tensor) -> QueryTable | ListedTable | None:
+        """What some queries would tell; None where the table would be too large."""
+        heads = self.model.heads
+        if len(even_AQ) * len(self.places_GV) * heads.parameters > MOST_TABLE:
+            return None
+        exact = self.parameters(even_AQ, context_C.expand(len(even_AQ), -1))
+        if heads.listed is None:
+            quick_heads, quick_AGP = heads.simplified(exact)
+            return QueryTable(exact, quick_heads, quick_AGP.transpose(0, 1).contiguous())
+        outcomes = [self.likelihood(exact, outcome.expand(len(exact), -1)) for outcome in heads.listed]
+        likelihood_AJG = torch.stack(outcomes, dim=1)
+        return ListedTable(likelihood_AJG, likelihood_AJG.permute(2, 0, 1).contiguous())
+
+    def observe(self, state: AnswerGridState, likelihood_BG: Tensor) -> AnswerGridState:
+        """The state with one more observation, whose likelihood is given."""
+        weight = state.weight_BG * likelihood_BG
+        weight.div_(weight.sum(dim=1, keepdim=True)).clamp_min_(LEAST_WEIGHT)
+        return state._replace(weight_BG=weight, time_B=state.time_B + 1)
 
     def posterior(self, state: AnswerGridState) -> WeightedAnswers:
         """Candidates and their weights."""
-        joint = self.joint(state).view(state.log_BNK.shape)
-        weight_BN = joint.sum(dim=-1)
+        weight_BG, batch = state.weight_BG, len(state.weight_BG)
         if not self.has_candidates:
-            places_BNV = self.places_GV.expand(len(joint), -1, -1)
-            return WeightedAnswers(places_BNV[..., : self.model.answer_space.dim], weight_BN, places_BNV)
+            places_BNV = self.places_GV.expand(batch, -1, -1)
+            return WeightedAnswers(places_BNV[..., : self.model.answer_space.dim], weight_BG.double(), places_BNV)
         if self.is_scattered:
-            none = torch.zeros(len(joint), len(self.candidates_NX), dtype=joint.dtype)
-            weight_BN = none.index_add_(1, self._scattered[1], weight_BN)
-        return WeightedAnswers(self.candidates_NX.expand(len(joint), -1, -1), weight_BN)
+            none = torch.zeros(batch, len(self.candidates_NX), dtype=torch.float64)
+            weight_BN = none.index_add_(1, self._scattered[1], weight_BG.double())
+        else:
+            weight_BN = weight_BG.view(batch, *self.log_prior_NK.shape).sum(dim=-1).double()
+        return WeightedAnswers(self.candidates_NX.expand(batch, -1, -1), weight_BN)
 
     def draws(self, state: AnswerGridState, n: int, offset: float) -> Int[Tensor, "B n"]:
         """Draws of pairs, by their place in ``places_GV``; they come in the candidates' order, so are stratified."""
-        return systematic(self.joint(state), n, offset)
+        return systematic(state.weight_BG, n, offset)
 
 
 def spread_out(points_MD: Float[Tensor, "M D"], n: int) -> tuple[Float[Tensor, "K D"], Float[Tensor, " K"]]:

@@ -15,7 +15,7 @@ from functools import cached_property
 from typing import Annotated, Any, Literal, final
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 from pydantic import Field
 from torch import Tensor
 from torch.nn import functional
@@ -323,6 +323,13 @@ class Heads:
             return None
         grid = torch.cartesian_prod(*[torch.arange(count).float() for count in counts])
         return grid.reshape(-1, len(counts))
+
+    def listed_place(self, encoded: Float[Tensor, "*batch Y"]) -> Int[Tensor, " *batch"]:
+        """Where observations stand among all outcomes, where these are listed."""
+        place = torch.zeros(encoded.shape[:-1], dtype=torch.long)
+        for y, head in enumerate(self.heads):
+            place = place * head.outcomes + encoded[..., y].long()
+        return place
 
     @property
     def binary(self) -> Bool[Tensor, " Y"]:

@@ -6,6 +6,7 @@ import torch
 from jaxtyping import Float
 from torch import Generator, Tensor, nn
 
+from cicpe.beliefs.answers.frozen import FrozenNetwork
 from cicpe.beliefs.answers.heads import Heads
 from cicpe.beliefs.answers.network import Codes, LikelihoodNetwork, NetworkSizes
 from cicpe.beliefs.answers.prior import Prior, PriorSizes
@@ -67,6 +68,10 @@ class AnswerModel(nn.Module):
         prior = Prior(sizes, spaces[1])
         success = Success(spaces[1], learned_success, loss_numbers, loss_values)
         return cls(spaces, heads, prior, context, codes, success, hidden)
+
+    def frozen_network(self) -> FrozenNetwork:
+        """The network as it is now, to be asked often."""
+        return FrozenNetwork(self.network)
 
     def history_loss(
         self,

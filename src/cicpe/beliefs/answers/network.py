@@ -141,7 +141,7 @@ class LikelihoodNetwork(nn.Module):
         rows, rank = self._rows, max(query.ndim, places.answer.ndim, context.ndim)
         places = PreparedPlaces(*(_ranked(part, rank, 1) for part in places))
         query, context = (_ranked(part, rank, 0) for part in (query, context))
-        known = ((_context_features(context) - self.context_centre) / self.context_spread).clamp(-10, 10)
+        known = self.known_features(context)
         of_query = self.static_in[rows.query]
         if self.sizes.comparable:
             of_query = of_query + self.static_in[rows.apart]
@@ -153,6 +153,10 @@ class LikelihoodNetwork(nn.Module):
         hidden = nn.functional.silu(torch.addcmul(places.shift, hidden + alone, places.gain))
         hidden = hidden + nn.functional.silu(_product(self.middle.T, hidden) + places.middle_shift)
         return (_product(self.out.T, hidden) + places.out).movedim(0, -1)
+
+    def known_features(self, context: Float[Tensor, "*b C"]) -> Float[Tensor, "*b K"]:
+        """Contexts as the network takes them."""
+        return ((_context_features(context) - self.context_centre) / self.context_spread).clamp(-10, 10)
 
     @property
     def _rows(self) -> "_StaticRows":

@@ -18,14 +18,11 @@ from torch import Generator, Tensor
 from cicpe import trees
 from cicpe.beliefs.answers.grid import WeightedAnswers
 from cicpe.beliefs.answers.model import AnswerModel
-from cicpe.beliefs.answers.network import PreparedPlaces
 from cicpe.beliefs.answers.recommendation import recommend
 from cicpe.beliefs.particle_filter import FilterSizes, FilterState, ParticleFilter
 from cicpe.beliefs.smc import ParticleCloud, SMCTarget, weights
 from cicpe.statistics import systematic
 
-ROWS = 2048
-"""Pairs of an observation and a place that are scored at once: what fits a cache."""
 EDGE = 1e-6
 """Probability beyond which latent coordinates are cut off."""
 
@@ -122,26 +119,23 @@ def likelihood_target(model: AnswerModel) -> SMCTarget:
     def prior(n: int, rng: Generator) -> Tensor:
         return 2 * torch.rand((n, v), generator=rng) - 1
 
-    def prepared(unit_PN: Tensor) -> PreparedPlaces:
-        return model.network.prepare(model.prior.places(latent_of(unit_PN.T)))
-
-    def of_episode(
-        places: PreparedPlaces, context_C: Tensor, query_TQ: Tensor, encoded_TY: Tensor
-    ) -> Float[Tensor, "T N"]:
-        size = max(1, ROWS // places.answer.shape[-1])
-        steps = zip(query_TQ[:, None].split(size), encoded_TY[:, None].split(size), strict=True)  # type: ignore[no-untyped-call]
-        some = [
-            model.heads.log_probability(model.network.at(query, places, context_C[None]), encoded)
-            for query, encoded in steps
-        ]
-        return torch.cat(some)
+    network, heads = model.frozen_network(), model.heads
 
     def log_likelihood(
         unit_PBN: Tensor, context_BC: Tensor, query_BTQ: Tensor, encoded_BTY: Tensor
     ) -> Float[Tensor, "B T N"]:
-        places = [prepared(unit_PN) for unit_PN in unit_PBN.unbind(dim=1)]
+        latent_BNV = latent_of(unit_PBN.permute(1, 2, 0))
+        # A function of the nuisance is a network, too: one episode at a time.
+        alone = model.prior.answer_map is not None
+        places_BNV = [model.prior.places(one) for one in latent_BNV] if alone else model.prior.places(latent_BNV)
+        places = [model.network.prepare(place_NV) for place_NV in places_BNV]
         places = places * len(context_BC) if len(places) == 1 else places
         episodes = zip(places, context_BC, query_BTQ, encoded_BTY, strict=True)
-        return torch.stack([of_episode(*episode) for episode in episodes])
+        return torch.stack(
+            [
+                heads.log_probability(network(query_TQ, some, context_C), encoded_TY[:, None])
+                for some, context_C, query_TQ, encoded_TY in episodes
+            ]
+        )
 
     return SMCTarget(v, prior, None, log_likelihood)

@@ -41,30 +41,39 @@ def remaining_uncertainty(
     parameters = parameters_BAMP
     if heads.listed is not None:
         log_p = heads.log_probability(parameters[:, :, None], heads.listed[:, None])
-        share_BAJ = log_p.exp().mean(dim=-1)
-    else:
-        m, j = parameters.shape[2], len(uniform_JY2)
-        chosen = (torch.arange(j) * m) // j + m // (2 * j)
-        outcomes = heads.draw(parameters[:, :, chosen], uniform_JY2)
-        log_p = heads.log_probability(parameters[:, :, None], outcomes[:, :, :, None])
-        share_BAJ = torch.full(log_p.shape[:3], 1.0 / j)
-    return _uncertainty(log_p, share_BAJ, kernel_BMM, goal)
+        return listed_uncertainty(log_p.exp(), kernel_BMM, goal)
+    m, j = parameters.shape[2], len(uniform_JY2)
+    chosen = (torch.arange(j) * m) // j + m // (2 * j)
+    outcomes = heads.draw(parameters[:, :, chosen], uniform_JY2)
+    log_p = heads.log_probability(parameters[:, :, None], outcomes[:, :, :, None])
+    return _uncertainty(torch.softmax(log_p, dim=-1), kernel_BMM, goal).mean(dim=-1)
 
 
-def _uncertainty(log_p_BAJM: Tensor, share_BAJ: Tensor, kernel_BMM: Tensor, goal: Lookahead) -> Float[Tensor, "B A"]:
-    weight = torch.softmax(log_p_BAJM, dim=-1)
+def listed_uncertainty(
+    probability_BAJM: Float[Tensor, "B A J M"], kernel_BMM: Float[Tensor, "B M M"], goal: Lookahead
+) -> Float[Tensor, "B A"]:
+    """The same, by the probability of all outcomes of every query at every draw."""
+    total_BAJ1 = probability_BAJM.sum(dim=-1, keepdim=True)
+    left_BAJ = _uncertainty(probability_BAJM / total_BAJ1, kernel_BMM, goal)
+    return (total_BAJ1[..., 0] * left_BAJ).sum(dim=-1) / probability_BAJM.shape[-1]
+
+
+def _uncertainty(weight: Float[Tensor, "B A J M"], kernel_BMM: Tensor, goal: Lookahead) -> Float[Tensor, "B A J"]:
+    """What is left after each outcome, by the weights of the draws."""
     smooth = (weight.flatten(1, 2) @ kernel_BMM).view(weight.shape)
     match goal:
         case "information":
-            value = -(weight * smooth.clamp_min_(1e-12).log_()).sum(dim=-1)
+            return -(weight * smooth.clamp_min_(1e-12).log_()).sum(dim=-1)
         case "agreement":
-            value = 1 - (weight * smooth).sum(dim=-1)
+            return 1 - (weight * smooth).sum(dim=-1)
         case "success":
-            value = 1 - smooth.amax(dim=-1)
-    return (share_BAJ * value).sum(dim=-1)
+            return 1 - smooth.amax(dim=-1)
 
 
 def answer_kernel(answer_BMX: Tensor, bandwidth_B: Tensor) -> Float[Tensor, "B M M"]:
     """A Cauchy-shaped kernel on answers."""
-    apart = torch.cdist(answer_BMX, answer_BMX, compute_mode="donot_use_mm_for_euclid_dist")
-    return 1 / (1 + (apart / bandwidth_B[:, None, None]).square())
+    scaled = answer_BMX / bandwidth_B[:, None, None]
+    if scaled.shape[-1] == 1:
+        return (scaled - scaled.transpose(1, 2)).square_().add_(1).reciprocal_()
+    apart = torch.cdist(scaled, scaled, compute_mode="donot_use_mm_for_euclid_dist")
+    return apart.square_().add_(1).reciprocal_()
