@@ -89,7 +89,7 @@ def test_particles_of_numbers_weigh_them_by_the_likelihood(scattered: GridSearch
     rng = torch.Generator().manual_seed(2)
     for _ in range(6):
         query, seen = 2 * torch.rand((1, 1), generator=rng) - 1, torch.randint(2, (1, 1), generator=rng).float()
-        parameters = scattered.parameters(query, torch.zeros(1, 0))
+        parameters = scattered.settled_parameters(query, torch.zeros(1, 0))
         grid_state = scattered.observe(grid_state, scattered.likelihood(parameters, seen))
         state = particles.observe(state, query, seen)
     assert state.followed.cloud.unit_BNP.shape[-1] == 2

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from cicpe.beliefs.answers.heads import (
+    LEAST_DENSITY,
     BinaryHead,
     CategoricalHead,
     Head,
@@ -117,3 +118,24 @@ def test_information_is_that_of_the_score(head: Head) -> None:
     above, below = (head.information(start + size * direction)[0] for size in (1e-3, -1e-3))
     slope = (above - below) / 2e-3
     assert float((head.information(start)[1] * slope.square()).sum()) == pytest.approx(variance, rel=0.02)
+
+
+@pytest.mark.parametrize(
+    ("head", "observations"),
+    [
+        (LogisticMixtureHead(whole=True, transform="root", centre=2.0, spread=1.5), (0.0, 1.0, 7.0, 60.0)),
+        (LogisticMixtureHead(centre=1.0, spread=2.0), (-3.0, 0.4, 5.0)),
+        (NormalHead(centre=1.0, spread=2.0), (-3.0, 0.4, 5.0)),
+        (BinaryHead(low=0.0, high=1.0), (0.0, 1.0)),
+        (CategoricalHead(values=(1.0, 2.0, 5.0)), (1.0, 5.0)),
+    ],
+    ids=["count", "mixture", "normal", "binary", "categorical"],
+)
+def test_settled_parameters_give_the_same_probabilities(head: Head, observations: tuple[float, ...]) -> None:
+    heads = Heads((head,))
+    parameters = torch.randn((len(observations), 50, heads.parameters), generator=torch.Generator().manual_seed(0))
+    encoded = heads.encode(torch.tensor(observations)[:, None])[:, None]
+    settled = heads.settled(parameters).movedim(-1, 0)
+    both = heads.settled_log_probability(settled, encoded), heads.log_probability(parameters, encoded)
+    least = math.log(LEAST_DENSITY)  # below it, a mixture is not told apart
+    torch.testing.assert_close(*(log_p.clamp_min(least) for log_p in both), rtol=1e-4, atol=1e-3)

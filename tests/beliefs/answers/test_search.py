@@ -6,7 +6,14 @@ from torch import Tensor, nn
 
 from cicpe.beliefs.answers.belief import AnswerBelief
 from cicpe.beliefs.answers.config import AnswerBeliefConfig
-from cicpe.beliefs.answers.grid import LEAST_LIKELIHOOD, LEAST_WEIGHT, GridSearch, ListedTable, spread_out
+from cicpe.beliefs.answers.grid import (
+    LEAST_LIKELIHOOD,
+    LEAST_WEIGHT,
+    GridSearch,
+    ListedTable,
+    QueryTable,
+    spread_out,
+)
 from cicpe.beliefs.answers.heads import BinaryHead, CategoricalHead, Heads
 from cicpe.beliefs.answers.model import AnswerModel
 from cicpe.beliefs.answers.particles import ParticleSearch
@@ -279,3 +286,21 @@ def test_outcomes_are_counted_in_the_order_in_which_they_are_listed() -> None:
     heads = Heads((BinaryHead(low=0.0, high=1.0), CategoricalHead(values=(1.0, 2.0, 4.0))))
     assert heads.listed is not None
     assert heads.listed_place(heads.listed).tolist() == list(range(6))
+
+
+def test_negligible_pairs_of_a_table_keep_their_weight_and_others_have_their_likelihood() -> None:
+    belief, rng = even_belief(2), torch.Generator().manual_seed(1)
+    search = belief.search
+    assert isinstance(search, GridSearch)
+    table = search.tabulate(belief._even_AQ, torch.zeros(0))
+    assert isinstance(table, QueryTable)
+    state = search.begin(torch.zeros(2, 0))
+    weight = state.weight_BG.clone()
+    weight[:, 100:] = LEAST_WEIGHT
+    place, seen = torch.tensor([3, 8]), torch.randn((2, 1), generator=rng)
+    state = state._replace(weight_BG=weight / weight.sum(dim=1, keepdim=True))
+    every = search.observe(state, search.likelihood(table.settled_APG[place], seen)).weight_BG
+    some = search.observe(state, search.likelihood_by_table(table.settled_APG, place, seen, state.weight_BG)).weight_BG
+    torch.testing.assert_close(some[:, :100], every[:, :100], rtol=1e-4, atol=1e-9)
+    torch.testing.assert_close(some[:, 100:], state.weight_BG[:, 100:])
+    assert float((every[:, :100] - state.weight_BG[:, :100]).abs().max()) > 1e-3

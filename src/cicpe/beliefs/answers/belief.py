@@ -15,7 +15,7 @@ from pydantic import Field
 from torch import Generator, Tensor
 
 from cicpe import trees
-from cicpe.beliefs.answers.grid import GridSearch, ListedTable, QueryTable, WeightedAnswers
+from cicpe.beliefs.answers.grid import AnswerGridState, GridSearch, ListedTable, QueryTable, WeightedAnswers
 from cicpe.beliefs.answers.heads import Heads
 from cicpe.beliefs.answers.model import AnswerModel
 from cicpe.beliefs.answers.particles import ParticleSearch
@@ -112,7 +112,7 @@ class AnswerBelief(Belief):
         parts = []
         for rows in trees.slices(len(unit), TOGETHER):
             some = trees.select(state, rows)
-            parts.append(self.search.observe(some, self._likelihood(unit[rows], encoded[rows], some.context_BC)))
+            parts.append(self.search.observe(some, self._likelihood(unit[rows], encoded[rows], some)))
         return trees.concatenate(parts)
 
     def random_queries(self, n: int, rng: Generator) -> Float[Tensor, "n query"]:
@@ -158,21 +158,21 @@ class AnswerBelief(Belief):
             tables[even] = self.search.tabulate(self._even_AQ, self.fixed_context)
         return tables.get(even)
 
-    def _likelihood(self, unit_BQ: Tensor, encoded_BY: Tensor, context_BC: Tensor) -> Float[Tensor, "B G"]:
+    def _likelihood(self, unit_BQ: Tensor, encoded_BY: Tensor, state: AnswerGridState) -> Float[Tensor, "B G"]:
         """What one observation per episode says of every pair of the grid, by the table where that is worth it."""
         assert isinstance(self.search, GridSearch)
-        table = self._table(make=False)
+        table, context_BC = self._table(make=False), state.context_BC
         if table is None:
-            return self.search.likelihood(self.search.parameters(unit_BQ, context_BC), encoded_BY)
+            return self.search.likelihood(self.search.settled_parameters(unit_BQ, context_BC), encoded_BY)
         least_B, place_B = (unit_BQ[:, None] - self._even_AQ).abs().amax(dim=-1).min(dim=1)
         if isinstance(table, ListedTable):
             outcome_B = self.model.heads.listed_place(encoded_BY)
             likelihood = table.likelihood_AJG[place_B, outcome_B]
         else:
-            likelihood = self.search.likelihood(table.exact_AGP[place_B], encoded_BY)
+            likelihood = self.search.likelihood_by_table(table.settled_APG, place_B, encoded_BY, state.weight_BG)
         other = (least_B > 1e-5).nonzero()[:, 0]
         if len(other):
-            parameters = self.search.parameters(unit_BQ[other], context_BC[other])
+            parameters = self.search.settled_parameters(unit_BQ[other], context_BC[other])
             likelihood[other] = self.search.likelihood(parameters, encoded_BY[other])
         return likelihood
 

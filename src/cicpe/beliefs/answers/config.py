@@ -8,7 +8,7 @@ import torch
 from pydantic import Field
 
 from cicpe.beliefs.answers.belief import AnswerBelief, QueryConfig
-from cicpe.beliefs.answers.grid import GridSearch
+from cicpe.beliefs.answers.grid import MOST_TABLE, GridSearch
 from cicpe.beliefs.answers.heads import AnyHead, Heads
 from cicpe.beliefs.answers.learn import Family, Learner, LearningSizes, Limit
 from cicpe.beliefs.answers.model import AnswerModel
@@ -55,7 +55,7 @@ class AnswerBeliefConfig(ComputedBeliefConfig, GrownConfig):
     """A likelihood of answers and what else is hidden, learned from simulations; inference is a search over answers."""
 
     LATER: ClassVar[frozenset[str]] = frozenset(
-        {"gives_answer", "answer_values", "loss_numbers", "loss_values", "even_queries"}
+        {"gives_answer", "answer_values", "loss_numbers", "loss_values", "even_queries", "line_points"}
     )
 
     kind: Literal["answers"] = "answers"
@@ -97,6 +97,8 @@ class AnswerBeliefConfig(ComputedBeliefConfig, GrownConfig):
     """Whether all candidates, or even points of all that is hidden, are kept; found by the fit."""
     even_queries: int = 0
     """Queries of several coordinates that are compared, where a table of them is kept; found by the fit."""
+    line_points: int = 0
+    """Candidates on a line; found by the fit. As many as epsilon asks for where it is 0, as in earlier versions."""
     fixed_context: tuple[float, ...] | None = None
     """The context, where all tasks have the same; found by the fit."""
 
@@ -169,6 +171,7 @@ class AnswerBeliefConfig(ComputedBeliefConfig, GrownConfig):
                 "fixed_context": tuple(context[0].tolist()) if same else None,
             }
         )
+        config = config.model_copy(update={"line_points": config._affordable_candidates(model)})
         config = config.model_copy(update={"even_queries": config._affordable_queries(model)})
 
         def longer(budget: Budget) -> FittedBelief:
@@ -221,11 +224,22 @@ class AnswerBeliefConfig(ComputedBeliefConfig, GrownConfig):
         affordable = MOST_PAIRS // len(self._grid(model).places_GV)
         return min(EVEN_QUERIES, affordable) if affordable >= FEWEST_QUERIES else 0
 
-    def _grid(self, model: AnswerModel) -> GridSearch:
-        """All candidates, about five per epsilon."""
+    def _affordable_candidates(self, model: AnswerModel) -> int:
+        """How many candidates on a line a table of queries has room for: without one, queries take far longer."""
+        if not self.on_grid or model.query_space.dim > 1:
+            return 0
+        per_candidate = self.queries.even * len(GridSearch(model, COARSEST).nuisance[0]) * model.heads.parameters
+        return max(COARSEST, min(self._wanted_candidates(model), MOST_TABLE // per_candidate))
+
+    def _wanted_candidates(self, model: AnswerModel) -> int:
+        """About five per epsilon."""
         width = 2 * float(model.answer_space.unit_scale[0])
         finest = COARSEST if model.success.numbers else FINEST
-        return GridSearch(model, int(min(finest, max(COARSEST, 5 * width / self.epsilon[0]))))
+        return int(min(finest, max(COARSEST, 5 * width / self.epsilon[0])))
+
+    def _grid(self, model: AnswerModel) -> GridSearch:
+        """All candidates."""
+        return GridSearch(model, self.line_points or self._wanted_candidates(model))
 
     def belief(self, model: AnswerModel, horizon: int) -> AnswerBelief:
         """The belief of a learned model, which chooses its own queries unless another rule does."""

@@ -7,8 +7,8 @@ tell is computed once for all: a query then takes the same short time however lo
 
 Weights are in single precision and multiplied, not added up as logarithms: a pair costs one product per observation,
 and no transcendental function where outcomes can be listed. Neither a weight nor what one observation takes from it
-falls below a least one, so that products stay above the smallest normal number, below which arithmetic is slow, and
-nothing is ruled out for ever.
+falls below a least one, so that products stay above the smallest normal number, below which arithmetic is slow. Where
+outcomes cannot be listed, pairs whose weight is negligible are not looked at again.
 
 Shapes: B episodes, N candidates, K points of the nuisance, G pairs of them, M draws, A queries of the table,
 J outcomes, V place, X answer.
@@ -38,6 +38,8 @@ SCATTERED_ANSWERS = (1, 4096, 8192, 16384, 32768)
 """Even points of answers of several coordinates and what else is hidden, by how many numbers there are together."""
 MOST_TABLE = 80_000_000
 """Numbers that a table may have."""
+NEGLIGIBLE = 1e-9
+"""Weight, beside the largest, below which a pair is not looked at again: what observations tell of it takes time."""
 LEAST_WEIGHT, LEAST_LIKELIHOOD = 1e-25, 1e-12
 """What a weight, and the likelihood of one observation beside the best, are at least; their product is above 2e-38."""
 
@@ -84,7 +86,7 @@ class ListedTable(NamedTuple):
 class QueryTable(NamedTuple):
     """Head parameters of the even queries for every pair of the grid."""
 
-    exact_AGP: Float[Tensor, "A G P"]
+    settled_APG: Float[Tensor, "A P G"]
     quick_heads: Heads
     outlook_GAP: Float[Tensor, "G A P2"]
     """As a lookahead takes them, which need not be exact, with what it reads of a pair in one place."""
@@ -207,32 +209,55 @@ class GridSearch:
     def _prior_G(self) -> Float[Tensor, " G"]:
         return torch.softmax(self.log_prior_NK.flatten(), dim=0).float().clamp_min(LEAST_WEIGHT)
 
-    def parameters(self, query_BQ: Tensor, context_BC: Tensor) -> Float[Tensor, "B G P"]:
-        """Head parameters of all pairs at one query (in unit coordinates) per episode, an episode at a time."""
+    def settled_parameters(self, query_BQ: Tensor, context_BC: Tensor) -> Float[Tensor, "B P G"]:
+        """Settled head parameters of all pairs at one query (in unit coordinates) per episode."""
+        return self.model.heads.settled(self._parameters(query_BQ, context_BC)).transpose(1, 2).contiguous()
+
+    def _parameters(self, query_BQ: Tensor, context_BC: Tensor) -> Float[Tensor, "B G P"]:
+        """Head parameters, an episode at a time."""
         rows = [
             torch.cat([self._network(query, piece, context) for piece in self._prepared], dim=1)
             for query, context in zip(query_BQ[:, None], context_BC, strict=True)
         ]
         return torch.cat(rows)
 
-    def likelihood(self, parameters_BGP: Tensor, encoded_BY: Tensor) -> Float[Tensor, "B G"]:
+    def likelihood(self, settled_BPG: Tensor, encoded_BY: Tensor) -> Float[Tensor, "B G"]:
         """The probability of an observation for every pair; of real ones, the density beside that of the best pair."""
         heads = self.model.heads
-        log_BG = heads.log_probability(parameters_BGP, encoded_BY[:, None])
+        log_BG = heads.settled_log_probability(settled_BPG.transpose(0, 1), encoded_BY[:, None])
         if heads.listed is None:
             log_BG = log_BG - log_BG.amax(dim=1, keepdim=True)
         return log_BG.clamp_min(math.log(LEAST_LIKELIHOOD)).exp_()
+
+    def likelihood_by_table(
+        self, settled_APG: Tensor, place_B: Int[Tensor, " B"], encoded_BY: Tensor, weight_BG: Tensor
+    ) -> Float[Tensor, "B G"]:
+        """The same at queries of a table, by their place in it; negligible pairs keep the weight that they have."""
+        active_BG = weight_BG > NEGLIGIBLE * weight_BG.amax(dim=1, keepdim=True)
+        episode, pair = active_BG.nonzero(as_tuple=True)
+        if 2 * len(pair) > weight_BG.numel():
+            return self.likelihood(settled_APG[place_B], encoded_BY)
+        each_P1 = torch.arange(settled_APG.shape[1])[:, None]
+        settled_PR = settled_APG[place_B[episode], each_P1, pair]
+        log_R = self.model.heads.settled_log_probability(settled_PR, encoded_BY[episode])
+        most_B = torch.full((len(weight_BG),), -torch.inf).scatter_reduce_(0, episode, log_R, "amax")
+        likelihood_R = (log_R - most_B[episode]).clamp_min_(math.log(LEAST_LIKELIHOOD)).exp_()
+        mean_B = torch.zeros(len(weight_BG)).index_add_(0, episode, weight_BG[episode, pair] * likelihood_R)
+        likelihood_BG = mean_B[:, None].expand(-1, weight_BG.shape[1]).contiguous()
+        likelihood_BG[episode, pair] = likelihood_R
+        return likelihood_BG
 
     def tabulate(self, even_AQ: Tensor, context_C: Tensor) -> QueryTable | ListedTable | None:
         """What some queries would tell; None where the table would be too large."""
         heads = self.model.heads
         if len(even_AQ) * len(self.places_GV) * heads.parameters > MOST_TABLE:
             return None
-        exact = self.parameters(even_AQ, context_C.expand(len(even_AQ), -1))
+        parameters = self._parameters(even_AQ, context_C.expand(len(even_AQ), -1))
+        settled = heads.settled(parameters).transpose(1, 2).contiguous()
         if heads.listed is None:
-            quick_heads, quick_AGP = heads.simplified(exact)
-            return QueryTable(exact, quick_heads, quick_AGP.transpose(0, 1).contiguous())
-        outcomes = [self.likelihood(exact, outcome.expand(len(exact), -1)) for outcome in heads.listed]
+            quick_heads, quick_AGP = heads.simplified(parameters)
+            return QueryTable(settled, quick_heads, quick_AGP.transpose(0, 1).contiguous())
+        outcomes = [self.likelihood(settled, outcome.expand(len(settled), -1)) for outcome in heads.listed]
         likelihood_AJG = torch.stack(outcomes, dim=1)
         return ListedTable(likelihood_AJG, likelihood_AJG.permute(2, 0, 1).contiguous())
 

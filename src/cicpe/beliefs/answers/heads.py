@@ -28,6 +28,8 @@ MOST_LISTED = 16
 HALF_LOG_2PI = 0.5 * math.log(2 * math.pi)
 COMPONENTS = 3
 """Components of a mixture."""
+LEAST_DENSITY = 1e-30
+"""Of a mixture, where its components are not added up as logarithms."""
 LOG_SPREADS = (-7.0, 3.0)
 """Log spreads are kept in this range, in standardised units."""
 
@@ -62,6 +64,14 @@ class Head(Config, ABC):
     @abstractmethod
     def draw(self, parameters: Tensor, uniform: Float[Tensor, "*batch 2"]) -> Tensor:
         """Encoded entries by two uniform numbers each."""
+
+    def settled(self, parameters: Tensor) -> Tensor:
+        """Parameters of which all that needs no observation is computed, as many as there are."""
+        return parameters
+
+    def settled_log_probability(self, settled: Tensor, encoded: Tensor) -> Tensor:
+        """``log_probability`` by settled parameters, whose first axis is their own: for many at a time."""
+        return self.log_probability(settled.movedim(0, -1), encoded)
 
     def simplified(self, parameters: Tensor) -> "tuple[Head, Tensor]":
         """A head that is quick to evaluate and near enough for comparing queries, with its parameters."""
@@ -237,6 +247,25 @@ class LogisticMixtureHead(_Scaled):
         inside = functional.logsigmoid(upper) + functional.logsigmoid(-lower) + torch.log(-torch.expm1(-gap))
         return (share + inside).logsumexp(dim=-1)
 
+    def settled(self, parameters: Tensor) -> Tensor:
+        share, mean, log_scale = self._parts(parameters)
+        return torch.cat([share.exp(), mean, torch.exp(-log_scale)], dim=-1)
+
+    def settled_log_probability(self, settled: Tensor, encoded: Tensor) -> Tensor:
+        share, mean, steepness = settled.split(COMPONENTS)  # type: ignore[no-untyped-call]
+        if self.whole:
+            upper, lower = (_Scaled.encode(self, encoded + half) for half in (0.5, -0.5))
+            above = torch.sigmoid((lower - mean).mul_(steepness).neg_())
+            above = torch.where(encoded <= 0, 1.0, above)
+            below = torch.sigmoid((upper - mean).mul_(steepness))
+            # A difference of sigmoids: sigmoid(u) sigmoid(-l) (1 - exp(l - u)).
+            gap = torch.where(encoded <= 0, torch.inf, upper - lower)
+            each = below.mul_(above).mul_(torch.expm1(-gap * steepness).neg_())
+        else:
+            fall = (encoded - mean).mul_(steepness).abs_().neg_().exp_()
+            each = fall.div_((1 + fall).square_()).mul_(steepness)
+        return each.mul_(share).sum(dim=0).clamp_min_(LEAST_DENSITY).log_()
+
     def draw(self, parameters: Tensor, uniform: Tensor) -> Tensor:
         share, mean, log_scale = self._parts(parameters)
         chosen = (uniform[..., :1] > share.exp().cumsum(dim=-1)[..., :-1]).sum(dim=-1, keepdim=True)
@@ -297,6 +326,17 @@ class Heads:
     def log_probability(self, parameters: Float[Tensor, "*#batch P"], encoded: Float[Tensor, "*#batch Y"]) -> Tensor:
         """Log probability (or density) of encoded observations."""
         parts = [head.log_probability(part, encoded[..., y]) for y, head, part in self._each(parameters)]
+        value: Tensor = sum(parts[1:], parts[0])
+        return value
+
+    def settled(self, parameters: Float[Tensor, "*batch P"]) -> Float[Tensor, "*batch P"]:
+        """Parameters of which all that needs no observation is computed."""
+        return torch.cat([head.settled(part) for _, head, part in self._each(parameters)], dim=-1)
+
+    def settled_log_probability(self, settled: Float[Tensor, "P *#b"], encoded: Float[Tensor, "*#b Y"]) -> Tensor:
+        """``log_probability`` by settled parameters, whose first axis is their own: for many at a time."""
+        entries = zip(self.heads, settled.split(self.sizes), encoded.unbind(dim=-1), strict=True)  # type: ignore[no-untyped-call]
+        parts = [head.settled_log_probability(part, entry) for head, part, entry in entries]
         value: Tensor = sum(parts[1:], parts[0])
         return value
 
