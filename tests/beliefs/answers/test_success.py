@@ -3,6 +3,7 @@
 import math
 from dataclasses import dataclass
 
+import pytest
 import torch
 from torch import Generator, Tensor
 
@@ -13,7 +14,7 @@ from cicpe.beliefs.answers.histories import places_of
 from cicpe.beliefs.answers.success import Success
 from cicpe.beliefs.base import TaskShape
 from cicpe.problems import Problem, TaskBatch
-from cicpe.spaces import Box
+from cicpe.spaces import Box, Space, Sphere
 
 
 @dataclass(frozen=True)
@@ -113,3 +114,13 @@ def test_a_model_of_such_a_loss_is_built_from_its_configuration() -> None:
     assert torch.equal(fitted.success(answer, place, 0.2), read.success(answer, place, 0.2))
     # An older model's configuration says nothing of it, and stays as it was.
     assert "loss_numbers" not in AnswerBeliefConfig().model_dump()
+
+
+@pytest.mark.parametrize("space", [Box([0.0] * 2, [4.0, 1.0]), Box([0.0] * 2, [4.0, 1.0], norm="max"), Sphere(3)])
+def test_a_distance_is_that_of_the_space(space: Space) -> None:
+    rng = torch.Generator().manual_seed(0)
+    answer, target = space.sample(5, rng), space.sample(7, rng)
+    success = Success(space, learned=False)
+    hits = success(space.to_unit(answer)[None], space.to_unit(target)[None], 0.9)[0]
+    assert 0 < float(hits.mean()) < 1
+    torch.testing.assert_close(hits, (space.distance(answer[:, None], target[None]) <= 0.9).float())

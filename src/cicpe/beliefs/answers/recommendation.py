@@ -7,9 +7,10 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
+from cicpe import trees
 from cicpe.beliefs.answers.grid import WeightedAnswers
 from cicpe.beliefs.answers.success import Success
 from cicpe.spaces import Space, Sphere
@@ -19,8 +20,12 @@ STARTS = 48
 """Points that the search starts from."""
 BEST = 4
 """Answers that mean shift goes on from."""
+ROUNDS = 3
+"""Shifts of each."""
 JUDGES = 768
 """Draws on which answers are judged."""
+FEWER = 3
+"""Starts are compared on every third of them."""
 
 
 def recommend(
@@ -50,33 +55,47 @@ def recommend(
     starts = (torch.arange(STARTS) * JUDGES) // STARTS
     answers = torch.cat([mean, target_BNX[:, starts]], dim=1)
     answers = space.project(answers) if isinstance(space, Sphere) else answers
-    compared = success.compared(answers, place_BNV)
-    climb = _Climb(success, space, target_BNX, place_BNV)
-    return [climb.from_starts(answers, success.within(compared, epsilon), epsilon) for epsilon in epsilons]
+    compared = success.compared(answers, place_BNV[:, ::FEWER])
+    best = [_taken(answers, _most_hits(success.within(compared, epsilon))) for epsilon in epsilons]
+    climb = _Climb(success, space, target_BNX, place_BNV, torch.tensor(epsilons)[:, None, None])
+    answers_BEX, confidence_BE = climb.from_starts(torch.stack(best, dim=1))
+    return list(zip(answers_BEX.unbind(dim=1), confidence_BE.unbind(dim=1), strict=True))
 
 
 class _Climb(NamedTuple):
-    """Mean shift to where the mass of success is largest."""
+    """Mean shift to where the mass of success is largest, at all epsilons together."""
 
     success: Success
     space: Space
     target_BNX: Tensor
     place_BNV: Tensor
+    epsilon_E11: Tensor
 
-    def from_starts(self, answers: Tensor, hits: Tensor, epsilon: float) -> tuple[Tensor, Tensor]:
-        """The best answer that some starts lead to, and its mass."""
-        share = 1 / JUDGES
-        for _ in range(3):
-            mass = (hits.double().sum(dim=-1) * share * 2**40).round()
-            best = mass.sort(dim=1, descending=True, stable=True).indices[:, :BEST]
+    def from_starts(self, answers_BEAX: Tensor) -> tuple[Float[Tensor, "B E X"], Float[Tensor, "B E"]]:
+        """The best answers that some starts lead to, and their masses."""
+        answers, hits = answers_BEAX, self._hits(answers_BEAX)
+        for _ in range(ROUNDS):
+            best = _most_hits(hits)
             old, hits_old = _taken(answers, best), _taken(hits, best)
             total = hits_old.double().sum(dim=-1, keepdim=True)
-            shifted = (hits_old.double() @ self.target_BNX.double() / total.clamp_min(1e-9)).float()
+            shifted = (hits_old.double() @ self.target_BNX.double()[:, None] / total.clamp_min(1e-9)).float()
             shifted = torch.where(total > 1e-9, shifted, old)
             shifted = self.space.project(shifted) if isinstance(self.space, Sphere) else shifted
-            answers = torch.cat([old, shifted], dim=1)
-            hits = torch.cat([hits_old, self.success(shifted, self.place_BNV, epsilon)], dim=1)
-        return _best(answers, hits, share)
+            answers, hits = torch.cat([old, shifted], dim=2), torch.cat([hits_old, self._hits(shifted)], dim=2)
+        confidence, place = (hits.double().sum(dim=-1) / JUDGES).max(dim=2)
+        return _taken(answers, place[..., None])[:, :, 0], confidence.clamp(0, 1)
+
+    def _hits(self, answers_BEAX: Tensor) -> Float[Tensor, "B E A N"]:
+        """How well every answer does on every judge, at its own epsilon."""
+        compared = self.success.compared(answers_BEAX.flatten(1, 2), self.place_BNV)
+        by_epsilon = trees.map_leaves(lambda part: part.unflatten(1, answers_BEAX.shape[1:3]), compared)
+        return self.success.within(by_epsilon, self.epsilon_E11)
+
+
+def _most_hits(hits: Float[Tensor, "*batch A N"]) -> Int[Tensor, "*batch best"]:
+    """The answers with the largest masses; of those that are as good, the first."""
+    mass = (hits.double().sum(dim=-1) * 2**20).round()
+    return mass.sort(dim=-1, descending=True, stable=True).indices[..., :BEST]
 
 
 def _best(answers_BAX: Tensor, hits_BAN: Tensor, share: float) -> tuple[Tensor, Tensor]:
@@ -85,5 +104,5 @@ def _best(answers_BAX: Tensor, hits_BAN: Tensor, share: float) -> tuple[Tensor, 
     return answers_BAX[torch.arange(len(place)), place], confidence.clamp(0, 1)
 
 
-def _taken(part: Tensor, chosen: Tensor) -> Tensor:
-    return part.gather(1, chosen[..., None].expand(-1, -1, part.shape[-1]))
+def _taken(part: Float[Tensor, "*batch N X"], chosen: Int[Tensor, "*batch n"]) -> Float[Tensor, "*batch n X"]:
+    return part.gather(-2, chosen[..., None].expand(*chosen.shape, part.shape[-1]))

@@ -19,7 +19,7 @@ from torch import Generator, Tensor, nn
 from cicpe.beliefs.answers.hidden import Nuisance
 from cicpe.beliefs.answers.histories import places_of
 from cicpe.problems.base import Problem, TaskBatch
-from cicpe.spaces import Space, Sphere
+from cicpe.spaces import Box, Space, Sphere
 
 HIDDEN = 48
 RATE = 5e-3
@@ -203,22 +203,25 @@ class Success(nn.Module):
         if isinstance(self.space, Sphere):
             loss = self.space.distance(answer[:, :, None], target[:, None])
         else:  # the same as the box's own distance, without every difference in memory
-            loss = torch.cdist(answer, target, compute_mode="donot_use_mm_for_euclid_dist")
+            p = math.inf if isinstance(self.space, Box) and self.space.norm == "max" else 2.0
+            loss = torch.cdist(answer, target, p=p, compute_mode="donot_use_mm_for_euclid_dist")
         return ComparedAnswers(loss)
 
-    def within(self, compared: "ComparedAnswers", epsilon: float, softness: float = 0.0) -> Float[Tensor, "B A N"]:
+    def within(
+        self, compared: "ComparedAnswers", epsilon: float | Tensor, softness: float = 0.0
+    ) -> Float[Tensor, "*batch A N"]:
         """The probability that each loss is at most epsilon.
 
         Args:
             compared: As ``compared`` has it.
-            epsilon: How far off an answer may be.
+            epsilon: How far off an answer may be; several broadcast with the losses.
             softness: The distance, in the loss's units, over which success goes from one to zero.
 
         Returns:
             From 0 to 1, per answer and place.
         """
         if compared.log_std_BAN is not None:
-            level = self._log(torch.tensor(epsilon))
+            level = self._log(torch.as_tensor(epsilon))
             value: Tensor = torch.special.ndtr((level - compared.loss_BAN) * torch.exp(-compared.log_std_BAN))
             return value
         if softness == 0:
@@ -229,9 +232,9 @@ class Success(nn.Module):
 class ComparedAnswers(NamedTuple):
     """How far off every answer is on every place."""
 
-    loss_BAN: Float[Tensor, "B A N"]
+    loss_BAN: Float[Tensor, "*batch A N"]
     """The loss; the mean of its logarithm, where it was learned."""
-    log_std_BAN: Float[Tensor, "B A N"] | None = None
+    log_std_BAN: Float[Tensor, "*batch A N"] | None = None
     """Logarithm of that logarithm's standard deviation, where it was learned."""
 
 
