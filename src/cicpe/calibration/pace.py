@@ -22,7 +22,7 @@ PACE_EPISODES, PACE_SHARE = 8, 0.1
 MOST_TOGETHER = 128
 """Episodes that a calibration in a hurry plays together, at most: some end later than others, and the last few of many
 take as long per step as all of few."""
-WANTED_EPISODES = 2000
+WANTED_EPISODES = 4000
 """Calibration episodes for which the smallest deltas are given up where the time is short."""
 CERTAINTIES = (0.9995, 0.995, 0.985, 0.97, 0.955)
 """Confidences at which a calibration in a hurry may leave an episode, in the order in which they are tried."""
