@@ -210,6 +210,32 @@ class Decay(Family):
         return y[..., 0] * rate.clamp_min(1e-30).log() - rate
 
 
+class EmissionLine(Family):
+    """The place of an emission line of unknown height, width and background, from counts."""
+
+    query_space = Box([0.0], [10.0])
+    answer_space = Box([0.0], [10.0])
+    epsilons = (0.15, 0.4)
+    horizon = 80
+
+    def sample(self, n: int, rng: Generator) -> Tensor:
+        return _uniform(n, rng, (1.0, 9.0), (5.0, 20.0), (0.5, 3.0), (0.3, 0.9))
+
+    def _rate(self, task: Tensor, query: Tensor) -> Tensor:
+        apart = (query[..., 0] - task[..., 0]) / task[..., 3]
+        return task[..., 2] + task[..., 1] * torch.exp(-0.5 * apart.square())
+
+    def observe(self, task: Tensor, query: Tensor, rng: Generator) -> Tensor:
+        return torch.poisson(self._rate(task, query), generator=rng)
+
+    def target(self, task: Tensor) -> Tensor:
+        return task[..., :1]
+
+    def log_p(self, task: Tensor, query: Tensor, y: Tensor) -> Tensor:
+        rate = self._rate(task, query)
+        return y[..., 0] * rate.log() - rate
+
+
 class Bowl(Family):
     """The minimiser of a quadratic bowl in six dimensions, with unknown curvature."""
 
@@ -583,6 +609,7 @@ def cases() -> dict[str, Case]:
         "discounting": (Discounting(), "yes/no; 2-D query, 1-D answer; 2"),
         "grade": (Grade(), "five categories; X = A; 2"),
         "decay": (Decay(), "count; X != A; 1"),
+        "emission-line": (EmissionLine(), "count; X = A; 4"),
         "resonance": (Resonance(), "real; unequal boxes; 3"),
         "two-peaks": (TwoPeaks(), "real; several modes; 3"),
         "noisy-edge": (NoisyEdge(), "real; noise depends on the query; 2"),

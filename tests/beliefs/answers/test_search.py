@@ -5,16 +5,17 @@ import torch
 from torch import Tensor, nn
 
 from cicpe.beliefs.answers.belief import AnswerBelief
-from cicpe.beliefs.answers.config import AnswerBeliefConfig
+from cicpe.beliefs.answers.config import COARSEST, AnswerBeliefConfig
 from cicpe.beliefs.answers.grid import (
     LEAST_LIKELIHOOD,
     LEAST_WEIGHT,
+    MOST_TABLE,
     GridSearch,
     ListedTable,
     QueryTable,
     spread_out,
 )
-from cicpe.beliefs.answers.heads import BinaryHead, CategoricalHead, Heads
+from cicpe.beliefs.answers.heads import BinaryHead, CategoricalHead, Heads, LogisticMixtureHead
 from cicpe.beliefs.answers.model import AnswerModel
 from cicpe.beliefs.answers.particles import ParticleSearch
 from cicpe.beliefs.answers.prior import Prior
@@ -304,3 +305,16 @@ def test_negligible_pairs_of_a_table_keep_their_weight_and_others_have_their_lik
     torch.testing.assert_close(some[:, :100], every[:, :100], rtol=1e-4, atol=1e-9)
     torch.testing.assert_close(some[:, 100:], state.weight_BG[:, 100:])
     assert float((every[:, :100] - state.weight_BG[:, :100]).abs().max()) > 1e-3
+
+
+@pytest.mark.parametrize(("entries", "fits"), [(1, False), (3, False), (1, True)])
+def test_candidates_on_a_line_leave_room_for_a_table_of_queries(entries: int, fits: bool) -> None:
+    spaces, rng = (Box([0.0], [10.0]), Box([0.0], [10.0])), torch.Generator().manual_seed(0)
+    prior = Prior.learn(torch.rand((4096, 3), generator=rng) * 2 - 1, spaces[1], rng)
+    heads = Heads((LogisticMixtureHead(whole=True),) * entries)
+    model = AnswerModel(spaces, heads, prior, 0, 0, Success(spaces[1], False), 8)
+    config = AnswerBeliefConfig(epsilon=(0.2, 0.4) if fits else (0.02, 0.4), on_grid=True)
+    points, wanted = config._affordable_candidates(model), config._wanted_candidates(model)
+    pairs = points * len(GridSearch(model, points).nuisance[0])
+    assert points == wanted if fits else points < wanted
+    assert pairs * config.queries.even * heads.parameters <= MOST_TABLE or points == COARSEST
