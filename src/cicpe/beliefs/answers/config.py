@@ -226,9 +226,10 @@ class AnswerBeliefConfig(ComputedBeliefConfig, GrownConfig):
 
     def _affordable_candidates(self, model: AnswerModel) -> int:
         """How many candidates on a line a table of queries has room for: without one, queries take far longer."""
-        if not self.on_grid or model.query_space.dim > 1:
+        coarse = GridSearch(model, COARSEST)
+        if not self.on_grid or coarse.is_scattered or model.query_space.dim > 1:
             return 0
-        per_candidate = self.queries.even * len(GridSearch(model, COARSEST).nuisance[0]) * model.heads.parameters
+        per_candidate = self.queries.even * len(coarse.nuisance[0]) * model.heads.parameters
         return max(COARSEST, min(self._wanted_candidates(model), MOST_TABLE // per_candidate))
 
     def _wanted_candidates(self, model: AnswerModel) -> int:

@@ -9,7 +9,7 @@ Shapes: B episodes, N particles, V coordinates, T steps, Q query, Y observation,
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import ClassVar, NamedTuple, final
+from typing import Any, ClassVar, NamedTuple, final
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -19,6 +19,7 @@ from cicpe import trees
 from cicpe.beliefs.answers.grid import WeightedAnswers
 from cicpe.beliefs.answers.model import AnswerModel
 from cicpe.beliefs.answers.recommendation import recommend
+from cicpe.beliefs.base import without_caches
 from cicpe.beliefs.particle_filter import FilterSizes, FilterState, ParticleFilter
 from cicpe.beliefs.smc import ParticleCloud, SMCTarget, weights
 from cicpe.statistics import systematic
@@ -49,6 +50,9 @@ class ParticleSearch:
     """Confidence from which a second cloud is annealed from the prior."""
     has_candidates: ClassVar[bool] = False
     """Answers are particles, and not compared one by one."""
+
+    def __getstate__(self) -> dict[str, Any]:
+        return without_caches(self)
 
     @cached_property
     def filter(self) -> ParticleFilter:
@@ -127,7 +131,8 @@ def likelihood_target(model: AnswerModel) -> SMCTarget:
         latent_BNV = latent_of(unit_PBN.permute(1, 2, 0))
         # A function of the nuisance is a network, too: one episode at a time.
         alone = model.prior.answer_map is not None
-        places_BNV = [model.prior.places(one) for one in latent_BNV] if alone else model.prior.places(latent_BNV)
+        each = model.prior.places
+        places_BNV = [each(latent_NV) for latent_NV in latent_BNV] if alone else each(latent_BNV)
         places = [model.network.prepare(place_NV) for place_NV in places_BNV]
         places = places * len(context_BC) if len(places) == 1 else places
         episodes = zip(places, context_BC, query_BTQ, encoded_BTY, strict=True)
