@@ -163,7 +163,8 @@ class AnswerBelief(Belief):
         assert isinstance(self.search, GridSearch)
         table, context_BC = self._table(make=False), state.context_BC
         if table is None:
-            return self.search.likelihood(self.search.settled_parameters(unit_BQ, context_BC), encoded_BY)
+            settled_BPG = self.search.settled_parameters(unit_BQ, context_BC)
+            return self.search.likelihood(settled_BPG, encoded_BY, state.weight_BG)
         least_B, place_B = (unit_BQ[:, None] - self._even_AQ).abs().amax(dim=-1).min(dim=1)
         if isinstance(table, ListedTable):
             outcome_B = self.model.heads.listed_place(encoded_BY)
@@ -173,7 +174,7 @@ class AnswerBelief(Belief):
         other = (least_B > 1e-5).nonzero()[:, 0]
         if len(other):
             parameters = self.search.settled_parameters(unit_BQ[other], context_BC[other])
-            likelihood[other] = self.search.likelihood(parameters, encoded_BY[other])
+            likelihood[other] = self.search.likelihood(parameters, encoded_BY[other], state.weight_BG[other])
         return likelihood
 
     # ------------------------------------------------------------ assessments
@@ -336,10 +337,10 @@ class AnswerBelief(Belief):
     ) -> Int[Tensor, " B"]:
         """The place among the even queries of the one that leaves least uncertainty: coarsely, then finely."""
         even, rows = self._even_AQ, torch.arange(len(kernel))
-        outlook_BMAP = None if table is None else table[-1][drawn]
+        outlook_BMAP = None if table is None else table.outlook_GAP[drawn]
 
         def best(chosen_BA: Tensor) -> Tensor:
-            if outlook_BMAP is None:
+            if table is None or outlook_BMAP is None:
                 left = self._uncertainty(state, even[chosen_BA], drawn, kernel, numbers)
             else:
                 index = chosen_BA[:, None, :, None].expand(-1, drawn.shape[1], -1, outlook_BMAP.shape[-1])
@@ -350,8 +351,9 @@ class AnswerBelief(Belief):
         return best(self._near_AK[best(self._coarse(numbers.offset).expand(len(rows), -1))])
 
     def _left_by_table(
-        self, table: QueryTable | ListedTable | None, outlook_BAMP: Tensor, kernel: Tensor, numbers: "_Numbers"
+        self, table: QueryTable | ListedTable, outlook_BAMP: Tensor, kernel: Tensor, numbers: "_Numbers"
     ) -> Float[Tensor, "B A"]:
+        """The uncertainty that some queries of the table would leave."""
         if isinstance(table, QueryTable):
             return self._remaining(table.quick_heads, outlook_BAMP, kernel, numbers)
         assert self.config.goal != "none"

@@ -20,7 +20,7 @@ from functools import cached_property
 from typing import Any, NamedTuple, final
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from cicpe.beliefs.answers.frozen import PAIRS, FrozenNetwork
@@ -79,8 +79,8 @@ class ListedTable(NamedTuple):
 
     likelihood_AJG: Float[Tensor, "A J G"]
     """The probability of every outcome for every pair of the grid."""
-    outlook_GAJ: Float[Tensor, "G A J"]
-    """The same, with what a lookahead reads of a pair in one place."""
+    outlook_GAP: Float[Tensor, "G A P"]
+    """The same, an entry per outcome, with what a lookahead reads of a pair in one place."""
 
 
 class QueryTable(NamedTuple):
@@ -221,30 +221,36 @@ class GridSearch:
         ]
         return torch.cat(rows)
 
-    def likelihood(self, settled_BPG: Tensor, encoded_BY: Tensor) -> Float[Tensor, "B G"]:
-        """The probability of an observation for every pair; of real ones, the density beside that of the best pair."""
+    def likelihood(
+        self, settled_BPG: Tensor, encoded_BY: Tensor, weight_BG: Tensor | None = None
+    ) -> Float[Tensor, "B G"]:
+        """The probability of an observation for every pair; of real ones, the density beside that of the best pair.
+
+        Args:
+            settled_BPG: Settled head parameters.
+            encoded_BY: An observation per episode.
+            weight_BG: Where outcomes cannot be listed, the weights that say which pairs still matter.
+        """
         heads = self.model.heads
         log_BG = heads.settled_log_probability(settled_BPG.transpose(0, 1), encoded_BY[:, None])
         if heads.listed is None:
+            log_BG = log_BG if weight_BG is None else log_BG.masked_fill(~_matters(weight_BG), -torch.inf)
             log_BG = log_BG - log_BG.amax(dim=1, keepdim=True)
         return log_BG.clamp_min(math.log(LEAST_LIKELIHOOD)).exp_()
 
     def likelihood_by_table(
         self, settled_APG: Tensor, place_B: Int[Tensor, " B"], encoded_BY: Tensor, weight_BG: Tensor
     ) -> Float[Tensor, "B G"]:
-        """The same at queries of a table, by their place in it; negligible pairs keep the weight that they have."""
-        active_BG = weight_BG > NEGLIGIBLE * weight_BG.amax(dim=1, keepdim=True)
-        episode, pair = active_BG.nonzero(as_tuple=True)
+        """The same at queries of a table, by their place in it, computed for the pairs that still matter alone."""
+        episode, pair = _matters(weight_BG).nonzero(as_tuple=True)
         if 2 * len(pair) > weight_BG.numel():
-            return self.likelihood(settled_APG[place_B], encoded_BY)
+            return self.likelihood(settled_APG[place_B], encoded_BY, weight_BG)
         each_P1 = torch.arange(settled_APG.shape[1])[:, None]
         settled_PR = settled_APG[place_B[episode], each_P1, pair]
         log_R = self.model.heads.settled_log_probability(settled_PR, encoded_BY[episode])
         most_B = torch.full((len(weight_BG),), -torch.inf).scatter_reduce_(0, episode, log_R, "amax")
-        likelihood_R = (log_R - most_B[episode]).clamp_min_(math.log(LEAST_LIKELIHOOD)).exp_()
-        mean_B = torch.zeros(len(weight_BG)).index_add_(0, episode, weight_BG[episode, pair] * likelihood_R)
-        likelihood_BG = mean_B[:, None].expand(-1, weight_BG.shape[1]).contiguous()
-        likelihood_BG[episode, pair] = likelihood_R
+        likelihood_BG = torch.full_like(weight_BG, LEAST_LIKELIHOOD)
+        likelihood_BG[episode, pair] = (log_R - most_B[episode]).clamp_min_(math.log(LEAST_LIKELIHOOD)).exp_()
         return likelihood_BG
 
     def tabulate(self, even_AQ: Tensor, context_C: Tensor) -> QueryTable | ListedTable | None:
@@ -262,10 +268,19 @@ class GridSearch:
         return ListedTable(likelihood_AJG, likelihood_AJG.permute(2, 0, 1).contiguous())
 
     def observe(self, state: AnswerGridState, likelihood_BG: Tensor) -> AnswerGridState:
-        """The state with one more observation, whose likelihood is given."""
+        """The state with one more observation, whose likelihood is given.
+
+        Where outcomes cannot be listed, pairs that no longer matter keep the weight that they have: whoever computed
+        the likelihood need not have looked at them.
+        """
         weight = state.weight_BG * likelihood_BG
-        weight.div_(weight.sum(dim=1, keepdim=True)).clamp_min_(LEAST_WEIGHT)
-        return state._replace(weight_BG=weight, time_B=state.time_B + 1)
+        if self.model.heads.listed is None:
+            matters = _matters(state.weight_BG)
+            weight.mul_(matters)
+            weight = torch.where(matters, weight.div_(weight.sum(dim=1, keepdim=True)), state.weight_BG)
+        else:
+            weight.div_(weight.sum(dim=1, keepdim=True))
+        return state._replace(weight_BG=weight.clamp_min_(LEAST_WEIGHT), time_B=state.time_B + 1)
 
     def posterior(self, state: AnswerGridState) -> WeightedAnswers:
         """Candidates and their weights."""
@@ -283,6 +298,11 @@ class GridSearch:
     def draws(self, state: AnswerGridState, n: int, offset: float) -> Int[Tensor, "B n"]:
         """Draws of pairs, by their place in ``places_GV``; they come in the candidates' order, so are stratified."""
         return systematic(state.weight_BG, n, offset)
+
+
+def _matters(weight_BG: Float[Tensor, "B G"]) -> Bool[Tensor, "B G"]:
+    """Which pairs are looked at."""
+    return weight_BG > NEGLIGIBLE * weight_BG.amax(dim=1, keepdim=True)
 
 
 def spread_out(points_MD: Float[Tensor, "M D"], n: int) -> tuple[Float[Tensor, "K D"], Float[Tensor, " K"]]:
