@@ -1,13 +1,10 @@
 """A family whose likelihood and posterior are known: y = q . answer + noise, under a standard normal prior."""
 
-from typing import Any
-
 import torch
 from torch import Tensor, nn
 
 from cicpe.beliefs.answers.heads import Heads, NormalHead
 from cicpe.beliefs.answers.model import AnswerModel
-from cicpe.beliefs.answers.network import PreparedPlaces
 from cicpe.beliefs.answers.prior import Prior
 from cicpe.beliefs.answers.success import Success
 from cicpe.spaces import Box
@@ -20,27 +17,32 @@ SIDE = 10.0
 class Linear(nn.Module):
     """The exact parameters of y = q . answer + noise, where the answer is in the box's own coordinates."""
 
-    def prepare(self, place: Tensor) -> PreparedPlaces:
-        none = torch.zeros(0)
-        return PreparedPlaces(place.movedim(-1, 0), *[none] * 7)
-
-    def at(self, query: Tensor, places: PreparedPlaces, context: Tensor) -> Tensor:
-        mean = (query * SIDE * places.answer.movedim(0, -1)).sum(dim=-1)
+    def forward(self, query: Tensor, place: Tensor, context: Tensor) -> Tensor:
+        mean = (query * SIDE * place).sum(dim=-1)
         return torch.stack([mean, torch.full_like(mean, NOISE).log()], dim=-1)
 
-    def forward(self, query: Tensor, place: Tensor, context: Tensor) -> Tensor:
-        return self.at(query, self.prepare(place), context)
 
+class Frozen:
+    """A network that is known exactly, asked as a frozen one is."""
 
-def use_network(model: AnswerModel, network: Any) -> None:
-    """Puts a network that is known exactly in the place of the learned one, trained or frozen."""
+    def __init__(self, network: nn.Module) -> None:
+        self.network = network
 
-    def frozen(query_TQ: Tensor, places: Any, context_C: Tensor) -> Tensor:
-        value: Tensor = network.at(query_TQ[:, None], places, context_C)
+    def prepare(self, place_NV: Tensor) -> Tensor:
+        return place_NV
+
+    def known(self, context_BC: Tensor) -> Tensor:
+        return context_BC
+
+    def __call__(self, query_TQ: Tensor, place_NV: Tensor, context_C: Tensor) -> Tensor:
+        value: Tensor = self.network(query_TQ[:, None], place_NV, context_C)
         return value
 
-    model.network = network
-    model.frozen_network = lambda: frozen  # type: ignore[assignment, return-value, method-assign]
+
+def use_network(model: AnswerModel, network: nn.Module) -> None:
+    """Puts a network that is known exactly in the place of the learned one, trained or frozen."""
+    model.network = network  # type: ignore[assignment]
+    model.frozen_network = lambda: Frozen(network)  # type: ignore[assignment, return-value, method-assign]
 
 
 def linear_model(dim: int, draws: int = 20_000) -> AnswerModel:

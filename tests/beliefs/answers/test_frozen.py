@@ -30,16 +30,28 @@ def test_it_gives_the_head_parameters_of_the_network(shape: str, queries: int) -
     context = torch.rand(sizes.context, generator=rng)
     with torch.no_grad():
         expected = network(query[:, None], place[None], context[None, None])
-        frozen = FrozenNetwork(network)(query, network.prepare(place), context)
-    assert frozen.shape == (queries, 300, sizes.outputs)
-    torch.testing.assert_close(frozen, expected, rtol=1e-4, atol=1e-4)
+    frozen = FrozenNetwork(network)
+    given = frozen(query, frozen.prepare(place), frozen.known(context[None])[0])
+    assert given.shape == (queries, 300, sizes.outputs)
+    torch.testing.assert_close(given, expected, rtol=1e-4, atol=1e-4)
+
+
+def test_what_is_known_of_an_episode_does_not_depend_on_the_others() -> None:
+    network, rng = network_of(SHAPES["places in one space"]), torch.Generator().manual_seed(6)
+    frozen, context = FrozenNetwork(network), torch.rand((33, 1), generator=rng)
+    together = frozen.known(context)
+    alone = torch.cat([frozen.known(row[None]) for row in context])
+    assert torch.equal(together, alone)
+    assert len(together.unique(dim=0)) == 33
 
 
 def test_weights_that_change_later_are_not_seen() -> None:
     network, rng = network_of(SHAPES["a line"]), torch.Generator().manual_seed(5)
     frozen, place = FrozenNetwork(network), torch.rand((8, 3), generator=rng)
+    known = frozen.known(torch.zeros(1, 0))[0]
+    before = frozen(torch.zeros(1, 1), frozen.prepare(place), known)
     with torch.no_grad():
-        before = frozen(torch.zeros(1, 1), network.prepare(place), torch.zeros(0))
-        network.middle.mul_(2)
-        after = frozen(torch.zeros(1, 1), network.prepare(place), torch.zeros(0))
+        for weight in network.parameters():
+            weight.mul_(2)
+    after = frozen(torch.zeros(1, 1), frozen.prepare(place), known)
     torch.testing.assert_close(before, after)

@@ -62,12 +62,6 @@ class Coin(nn.Module):
         p = ((place[..., :1] + 1) / 2).clamp(1e-4, 1 - 1e-4)
         return torch.logit(p) + 0 * query
 
-    def prepare(self, place: Tensor) -> Tensor:
-        return place
-
-    def at(self, query: Tensor, places: Tensor, context: Tensor) -> Tensor:
-        return self.forward(query, places, context)
-
 
 def test_a_grid_is_the_beta_posterior() -> None:
     model = coin_search().model

@@ -23,10 +23,9 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from cicpe.beliefs.answers.frozen import PAIRS, FrozenNetwork
+from cicpe.beliefs.answers.frozen import PAIRS, FrozenNetwork, FrozenPlaces
 from cicpe.beliefs.answers.heads import Heads
 from cicpe.beliefs.answers.model import AnswerModel
-from cicpe.beliefs.answers.network import PreparedPlaces
 from cicpe.beliefs.base import without_caches
 from cicpe.statistics import sobol_points, systematic
 
@@ -184,10 +183,10 @@ class GridSearch:
         return torch.cat([x.repeat_interleave(len(points), dim=0), points.repeat(len(x), 1)], dim=1)
 
     @cached_property
-    def _prepared(self) -> list[PreparedPlaces]:
+    def _prepared(self) -> list[FrozenPlaces]:
         """All pairs, in pieces that fit a cache."""
         pieces = self.places_GV.split(PAIRS)  # type: ignore[no-untyped-call]
-        return [self.model.network.prepare(piece) for piece in pieces]
+        return [self._network.prepare(piece) for piece in pieces]
 
     @cached_property
     def _network(self) -> FrozenNetwork:
@@ -216,8 +215,8 @@ class GridSearch:
     def _parameters(self, query_BQ: Tensor, context_BC: Tensor) -> Float[Tensor, "B G P"]:
         """Head parameters, an episode at a time."""
         rows = [
-            torch.cat([self._network(query, piece, context) for piece in self._prepared], dim=1)
-            for query, context in zip(query_BQ[:, None], context_BC, strict=True)
+            torch.cat([self._network(query, piece, known) for piece in self._prepared], dim=1)
+            for query, known in zip(query_BQ[:, None], self._network.known(context_BC), strict=True)
         ]
         return torch.cat(rows)
 

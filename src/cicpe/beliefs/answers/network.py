@@ -100,10 +100,10 @@ class LikelihoodNetwork(nn.Module):
         self, query: Float[Tensor, "*#b Q"], place: Float[Tensor, "*#b V"], context: Float[Tensor, "*#b C"]
     ) -> Float[Tensor, "*#b P"]:
         """Head parameters; query and place are in unit coordinates."""
-        return self.at(query, self.prepare(place), context)
+        return self._at(query, self._prepare(place), context)
 
-    def prepare(self, place: Float[Tensor, "*b V"]) -> "PreparedPlaces":
-        """All that depends on places alone, for many queries of the same ones."""
+    def _prepare(self, place: Float[Tensor, "*b V"]) -> "_PreparedPlaces":
+        """All that depends on places alone."""
         sizes, rows = self.sizes, self._rows
         place = _features_first(place)
         answer = place[: sizes.answer]
@@ -118,7 +118,7 @@ class LikelihoodNetwork(nn.Module):
             linear = torch.cat([own - self.static_in[rows.apart], other])
         of_place = _product(linear.T, place) + _column(self.bias, place)
         line = _product(self.direction[sizes.query :].T, answer)
-        return PreparedPlaces(
+        return _PreparedPlaces(
             answer=answer,
             stretch=stretch[: sizes.waves],
             turn=torch.addcmul(turn, line, stretch[: sizes.waves]),
@@ -129,8 +129,8 @@ class LikelihoodNetwork(nn.Module):
             out=out + _column(self.out_bias, place),
         )
 
-    def at(
-        self, query: Float[Tensor, "*#b Q"], places: "PreparedPlaces", context: Float[Tensor, "*#b C"]
+    def _at(
+        self, query: Float[Tensor, "*#b Q"], places: "_PreparedPlaces", context: Float[Tensor, "*#b C"]
     ) -> Float[Tensor, "*#b P"]:
         """Head parameters of prepared places.
 
@@ -139,7 +139,7 @@ class LikelihoodNetwork(nn.Module):
         index in memory: places are many and features few, and arithmetic on rows of a few numbers is slow.
         """
         rows, rank = self._rows, max(query.ndim, places.answer.ndim, context.ndim)
-        places = PreparedPlaces(*(_ranked(part, rank, 1) for part in places))
+        places = _PreparedPlaces(*(_ranked(part, rank, 1) for part in places))
         query, context = (_ranked(part, rank, 0) for part in (query, context))
         known = self.known_features(context)
         of_query = self.static_in[rows.query]
@@ -176,7 +176,7 @@ class LikelihoodNetwork(nn.Module):
         product = (query * answer).sum(dim=0, keepdim=True)
         return [size, *(apart / (size + soft) for soft in SOFTNESS), squared, norm, (norm + 0.02).log(), product]
 
-    def _waves(self, query: Tensor, line: Tensor, places: "PreparedPlaces") -> list[Tensor]:
+    def _waves(self, query: Tensor, line: Tensor, places: "_PreparedPlaces") -> list[Tensor]:
         angle = torch.addcmul(places.turn, line, places.stretch)
         waves = [angle.sin(), angle.cos()]
         if self.sizes.shared_waves:
@@ -197,7 +197,7 @@ class _StaticRows(NamedTuple):
     """Those that are not linear in query and answer."""
 
 
-class PreparedPlaces(NamedTuple):
+class _PreparedPlaces(NamedTuple):
     """What the network makes of places before it sees a query; features are the first index."""
 
     answer: Float[Tensor, "X ..."]

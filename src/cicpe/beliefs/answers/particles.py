@@ -133,13 +133,13 @@ def likelihood_target(model: AnswerModel) -> SMCTarget:
         alone = model.prior.answer_map is not None
         each = model.prior.places
         places_BNV = [each(latent_NV) for latent_NV in latent_BNV] if alone else each(latent_BNV)
-        places = [model.network.prepare(place_NV) for place_NV in places_BNV]
+        places = [network.prepare(place_NV) for place_NV in places_BNV]
         places = places * len(context_BC) if len(places) == 1 else places
-        episodes = zip(places, context_BC, query_BTQ, encoded_BTY, strict=True)
+        episodes = zip(places, network.known(context_BC), query_BTQ, encoded_BTY, strict=True)
         return torch.stack(
             [
-                heads.log_probability(network(query_TQ, some, context_C), encoded_TY[:, None])
-                for some, context_C, query_TQ, encoded_TY in episodes
+                heads.log_probability(network(query_TQ, some, known_M1), encoded_TY[:, None])
+                for some, known_M1, query_TQ, encoded_TY in episodes
             ]
         )
 
