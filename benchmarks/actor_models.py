@@ -2,8 +2,9 @@
 
 TS, TTPS and a uniform control all read a posterior and have nothing trained for them, so one model per family and
 dimension serves the three: a model of the zoo (a network, with the recipe ``fast``; ``particles`` of Ackley, which know
-the likelihood), the belief over functions of resolvable copper regions (``scripts/copper.py train``), or the likelihood
-that was learned for TS with the recipe ``answers``. TD3 is trained apart. Used by actors.py and, for the figures, by
+the likelihood), the belief over functions of resolvable copper regions (``scripts/copper.py train``), or a likelihood
+that was learned from simulations with the recipe ``answers`` (of the zoo, where it has one, else the one of TS). TD3 is
+trained apart. Used by actors.py and, for the figures, by
 scripts/actor_agents.py.
 """
 
@@ -89,7 +90,8 @@ class Run:
             return "resolvable of scripts/copper.py"
         if not self.is_shared:
             return OWN
-        return self.learned.folder.name if self.recipe == "answers" else f"{self.family}-{self.dim}d"
+        name = zoo_name(self.family, self.dim, self.recipe)
+        return name if name in zoo.names() else self.learned.folder.name
 
     @property
     def is_foreign(self) -> bool:
@@ -126,11 +128,17 @@ def run_for(family: str, dim: int, actor: str, recipe: str, shares: bool = True)
     return Run(family, dim, actor, recipe, shares and _can_share(family, dim, actor, recipe))
 
 
+def zoo_name(family: str, dim: int, recipe: str) -> str:
+    """What the zoo calls the model whose weights a recipe's actors share, if it has one."""
+    return f"{family}-{dim}d" + ("-simulator" if recipe == "answers" else "")
+
+
 def _can_share(family: str, dim: int, actor: str, recipe: str) -> bool:
-    name = f"{family}-{dim}d"
-    if recipe == "answers":
-        return actor in READERS and actor != LEARNS and LEARNS in APART.get(family, tuple(PAPER))
-    return recipe == zoo_recipe(name) and (actor in READERS or actor == _training_of(name)["actor"])
+    name = zoo_name(family, dim, recipe)
+    if recipe == zoo_recipe(name):
+        return actor in READERS or actor == _training_of(name)["actor"]
+    learns = recipe == "answers" and LEARNS in APART.get(family, tuple(PAPER))
+    return learns and actor in READERS and actor != LEARNS
 
 
 def _training_of(name: str) -> dict[str, Any]:
@@ -175,7 +183,7 @@ def model_of(run: Run, budget: ActorBudget) -> cicpe.Model:
         raise SystemExit(
             f"no {run.folder.name}: scripts/copper.py train --kinds resolvable functions-{run.actor} makes it"
         )
-    if run.is_shared and run.recipe != "answers" and run.actor == _rule_of(cicpe.load(run.weights)):
+    if run.is_shared and run.weights in zoo.names() and run.actor == _rule_of(cicpe.load(run.weights)):
         return cicpe.load(run.weights)
     make = _share if run.is_shared else _train
     make(run, budget)
@@ -206,7 +214,7 @@ def _train(run: Run, budget: ActorBudget) -> None:
 def _share(run: Run, budget: ActorBudget) -> None:
     """Other queries on the weights of the source. A network plays its episodes in seconds, and is given no limit."""
     is_network = run.recipe == "fast"
-    source = model_of(run.learned, budget) if run.recipe == "answers" else cicpe.load(run.weights)
+    source = cicpe.load(run.weights) if run.weights in zoo.names() else model_of(run.learned, budget)
     minutes = None if is_network or budget.updates else budget.minutes
     cicpe.with_actor(source, run.actor, episodes=budget.calibration_episodes, minutes=minutes).save(run.folder)
 

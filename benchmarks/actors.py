@@ -3,7 +3,7 @@
     python benchmarks/actors.py                          # makes what is missing under runs/actors, measures, writes the page
     python benchmarks/actors.py --family best-arm --actor ts ttps uniform  # on the zoo's weights: nothing is trained
     python benchmarks/actors.py --family binary-search --dim 6 --actor uniform --weights own --minutes 20
-    python benchmarks/actors.py --family ackley --dim 3 --recipe answers --minutes 30    # one likelihood for ts, ttps, uniform
+    python benchmarks/actors.py --family ackley --dim 3 --recipe answers --minutes 30    # one learned likelihood for ts, ttps, uniform
     python benchmarks/actors.py --family gp-max --actor acquisition        # one of ours, beside the paper's
     python benchmarks/actors.py --page                   # only writes the page again, from docs/results/actors.json
 
@@ -11,20 +11,24 @@ TS, TTPS and uniform queries share weights where there are some to share (``acto
 resumes: a finished model is not made again, one whose training was interrupted goes on from its checkpoint, and the page
 keeps the figures of all others. Every model is measured on the same fresh tasks in the cells of its family. Where a
 model is not reliable enough to stop by itself, the page says what it reaches with every query that it may make.
+Minutes are those that this process has a core.
 """
 
 import argparse
 import json
+import time
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-import torch
-from actor_models import APART, CELLS, OWN, PAPER, ROOT, ActorBudget, Run, agents, model_of, recipe_of, run_for
-from actors_page import model_key, page
-from copper_rows import copper_rows
+time.perf_counter = time.process_time  # before anything else reads the time
 
-import cicpe
-from cicpe.evaluation.evaluate import evaluate_agent
+import torch  # noqa: E402
+from actor_models import APART, CELLS, OWN, PAPER, ROOT, ActorBudget, Run, agents, model_of, recipe_of, run_for  # noqa: E402
+from actors_page import model_key, page  # noqa: E402
+from copper_rows import copper_rows  # noqa: E402
+
+import cicpe  # noqa: E402
+from cicpe.evaluation.evaluate import evaluate_agent  # noqa: E402
 
 OUT = ROOT / "docs" / "results"
 EPISODES, SEED = 2000, 30_000
