@@ -86,7 +86,12 @@ def dose() -> cicpe.Model:
 
 @pytest.fixture(scope="module")
 def source() -> FittedBelief:
-    return fitted(Source(), 250, points=256)
+    """By particles, which a race compares with even points."""
+    fit = fitted(Source(), 250, points=256)
+    assert isinstance(fit.config, AnswerBeliefConfig)
+    assert fit.config.on_grid
+    (by_particles,) = fit.alternatives()
+    return by_particles
 
 
 def test_the_likelihood_is_learned(dose: cicpe.Model) -> None:

@@ -217,9 +217,46 @@ def test_the_queries_that_are_compared_first_are_spread_over_the_space(offset: f
 
 def test_a_few_coordinates_are_inferred_on_even_points_and_more_by_particles() -> None:
     config = AnswerBeliefConfig()
-    assert [config._suits_a_grid(linear_model(dim), True, 5) for dim in (1, 2, 3, 5)] == [True, True, True, False]
-    assert not config._suits_a_grid(linear_model(2), False, 5)  # the context differs: no table
-    assert not config._suits_a_grid(linear_model(2), True, 0)
+    assert [config._suits_a_grid(linear_model(dim), 5) for dim in (1, 2, 3, 5)] == [True, True, True, False]
+    assert not config._suits_a_grid(linear_model(2), 0)
+
+
+def test_pairs_that_no_longer_matter_are_not_asked_for() -> None:
+    model = linear_model(1)
+    search, rng = GridSearch(model, 128), torch.Generator().manual_seed(2)
+    asked = []
+    network = model.network
+
+    class Counting(nn.Module):
+        def forward(self, query: Tensor, place: Tensor, context: Tensor) -> Tensor:
+            asked.append(len(place))
+            value: Tensor = network(query, place, context)
+            return value
+
+    use_network(model, Counting())
+    few = torch.rand((3, 128), generator=rng)
+    few[0, :120] = few[2, 3:] = 1e-20  # of the second episode, all matter
+    query, context = torch.tensor([[0.3], [-0.7], [1.0]]), torch.zeros(3, 0)
+    seen = torch.tensor([[0.4], [-1.0], [0.1]])
+    together = search.likelihood_at(query, seen, context, few)
+    assert asked == [8, 128, 3]
+    every = search.likelihood(search.settled_parameters(query, context), seen, few)
+    matters = few > 1e-9
+    torch.testing.assert_close(together[matters], every[matters])
+    assert bool((together[~matters] == LEAST_LIKELIHOOD).all())
+
+
+def test_a_line_has_the_candidates_that_are_looked_at_in_time_where_no_table_is_kept() -> None:
+    model = linear_model(1)
+    config = AnswerBeliefConfig(on_grid=True, epsilon=(0.01, 0.1))
+    assert config._affordable_candidates(model) == 512
+    wide = model.prior.draws_MV[:, :1] + torch.linspace(0, 1, len(model.prior.draws_MV))[:, None]
+    nuisance = torch.cat([model.prior.draws_MV, wide, -wide], dim=1)
+    rng = torch.Generator().manual_seed(0)
+    model.prior = Prior.learn(nuisance, model.answer_space, rng)
+    assert config._affordable_candidates(model) == 128
+    fixed = config.model_copy(update={"fixed_context": ()})
+    assert fixed._affordable_candidates(model) == 512
 
 
 def test_a_query_follows_from_the_history_alone() -> None:
@@ -308,7 +345,7 @@ def test_candidates_on_a_line_leave_room_for_a_table_of_queries(entries: int, fi
     prior = Prior.learn(torch.rand((4096, 3), generator=rng) * 2 - 1, spaces[1], rng)
     heads = Heads((LogisticMixtureHead(whole=True),) * entries)
     model = AnswerModel(spaces, heads, prior, 0, 0, Success(spaces[1], False), 8)
-    config = AnswerBeliefConfig(epsilon=(0.2, 0.4) if fits else (0.02, 0.4), on_grid=True)
+    config = AnswerBeliefConfig(epsilon=(0.2, 0.4) if fits else (0.02, 0.4), on_grid=True, fixed_context=())
     points, wanted = config._affordable_candidates(model), config._wanted_candidates(model)
     pairs = points * len(GridSearch(model, points).nuisance[0])
     assert points == wanted if fits else points < wanted

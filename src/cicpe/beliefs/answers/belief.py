@@ -163,8 +163,7 @@ class AnswerBelief(Belief):
         assert isinstance(self.search, GridSearch)
         table, context_BC = self._table(make=False), state.context_BC
         if table is None:
-            settled_BPG = self.search.settled_parameters(unit_BQ, context_BC)
-            return self.search.likelihood(settled_BPG, encoded_BY, state.weight_BG)
+            return self.search.likelihood_at(unit_BQ, encoded_BY, context_BC, state.weight_BG)
         least_B, place_B = (unit_BQ[:, None] - self._even_AQ).abs().amax(dim=-1).min(dim=1)
         if isinstance(table, ListedTable):
             outcome_B = self.model.heads.listed_place(encoded_BY)
@@ -173,8 +172,8 @@ class AnswerBelief(Belief):
             likelihood = self.search.likelihood_by_table(table.settled_APG, place_B, encoded_BY, state.weight_BG)
         other = (least_B > 1e-5).nonzero()[:, 0]
         if len(other):
-            parameters = self.search.settled_parameters(unit_BQ[other], context_BC[other])
-            likelihood[other] = self.search.likelihood(parameters, encoded_BY[other], state.weight_BG[other])
+            rest = (part[other] for part in (unit_BQ, encoded_BY, context_BC, state.weight_BG))
+            likelihood[other] = self.search.likelihood_at(*rest)
         return likelihood
 
     # ------------------------------------------------------------ assessments

@@ -48,6 +48,8 @@ EVEN_QUERIES, FEWEST_QUERIES, MOST_QUERIED = 400, 120, 3
 """Queries of a table where they have several coordinates, at most and at least, and how many coordinates at most."""
 MOST_PAIRS = 14_000_000
 """Pairs of a query and a place of such a table: a quarter of a minute of the network."""
+MOST_UNTABLED = 32_768
+"""Places of a grid without a table, where every update asks the network for all that still matter."""
 
 
 @final
@@ -155,7 +157,7 @@ class AnswerBeliefConfig(ComputedBeliefConfig, GrownConfig):
         problem, model, prior = family.problem, learner.model, learner.model.prior
         context = TaskBatch.draw(problem, 256, torch.Generator().manual_seed(seed + 5)).context
         same = bool((context == context[:1]).all())
-        on_grid = self._suits_a_grid(model, same, most_scattered)
+        on_grid = self._suits_a_grid(model, most_scattered)
         config = self.model_copy(
             update={
                 "heads": model.heads.heads,
@@ -203,18 +205,14 @@ class AnswerBeliefConfig(ComputedBeliefConfig, GrownConfig):
         spent = time.perf_counter() - began
         return FittedBelief(config.asked(belief), config, learner.updates, spent, longer, variants, alternatives)
 
-    def _suits_a_grid(self, model: AnswerModel, same_context: bool, most_scattered: int) -> bool:
+    def _suits_a_grid(self, model: AnswerModel, most_scattered: int) -> bool:
         """Whether all candidates can be kept: an unread nuisance needs it, a line allows it."""
         sizes = model.prior.sizes
         if sizes.gives_answer and sizes.nuisance > most_scattered:
             return False
-        if model.codes is not None or model.prior.values() is not None:
+        if model.codes is not None or model.prior.values() is not None or model.answer_space.dim == 1:
             return True
-        if model.answer_space.dim == 1:
-            return same_context
-        # Without a table of queries, even points take as long as particles.
-        has_table = same_context and model.query_space.dim <= MOST_QUERIED
-        return has_table and model.prior.latent_MV.shape[1] <= min(most_scattered, MOST_SCATTERED_ANSWERS)
+        return model.prior.latent_MV.shape[1] <= min(most_scattered, MOST_SCATTERED_ANSWERS)
 
     def _affordable_queries(self, model: AnswerModel) -> int:
         """How many queries of several coordinates a table can have that is computed in seconds; 0 where too few."""
@@ -225,12 +223,16 @@ class AnswerBeliefConfig(ComputedBeliefConfig, GrownConfig):
         return min(EVEN_QUERIES, affordable) if affordable >= FEWEST_QUERIES else 0
 
     def _affordable_candidates(self, model: AnswerModel) -> int:
-        """How many candidates on a line a table of queries has room for: without one, queries take far longer."""
+        """How many candidates on a line a table of queries has room for, or are looked at in time without one."""
         coarse = GridSearch(model, COARSEST)
-        if not self.on_grid or coarse.is_scattered or model.query_space.dim > 1:
+        if not self.on_grid or coarse.is_scattered:
             return 0
-        per_candidate = self.queries.even * len(coarse.nuisance[0]) * model.heads.parameters
-        return max(COARSEST, min(self._wanted_candidates(model), MOST_TABLE // per_candidate))
+        points, most = len(coarse.nuisance[0]), FINEST
+        if self.fixed_context is None:
+            most = MOST_UNTABLED // points
+        elif model.query_space.dim == 1:
+            most = MOST_TABLE // (self.queries.even * points * model.heads.parameters)
+        return max(COARSEST, min(self._wanted_candidates(model), most))
 
     def _wanted_candidates(self, model: AnswerModel) -> int:
         """About five per epsilon."""

@@ -220,6 +220,33 @@ class GridSearch:
         ]
         return torch.cat(rows)
 
+    def likelihood_at(
+        self, query_BQ: Tensor, encoded_BY: Tensor, context_BC: Tensor, weight_BG: Tensor
+    ) -> Float[Tensor, "B G"]:
+        """The probability of an observation of one query per episode for every pair, as the network says it.
+
+        Args:
+            query_BQ: In unit coordinates.
+            encoded_BY: An observation per episode.
+            context_BC: What is known.
+            weight_BG: Where outcomes cannot be listed, the weights that say which pairs still matter.
+        """
+        rows = zip(query_BQ, encoded_BY, context_BC, weight_BG, strict=True)
+        return torch.cat([self._likelihood_at(*(part[None] for part in row)) for row in rows])
+
+    def _likelihood_at(self, query: Tensor, encoded: Tensor, context: Tensor, weight: Tensor) -> Float[Tensor, "1 G"]:
+        """The same for one episode; the network is asked for the pairs that still matter alone, where they are few."""
+        pair = None if self.model.heads.listed is not None else _matters(weight)[0].nonzero()[:, 0]
+        if pair is None or 2 * len(pair) > weight.numel():
+            return self.likelihood(self.settled_parameters(query, context), encoded, weight)
+        known = self._network.known(context)[0]
+        pieces = [self._network.prepare(some) for some in self.places_GV[pair].split(PAIRS)]  # type: ignore[no-untyped-call]
+        parameters = torch.cat([self._network(query, piece, known) for piece in pieces], dim=1)
+        settled = self.model.heads.settled(parameters).transpose(1, 2)
+        likelihood = torch.full_like(weight, LEAST_LIKELIHOOD)
+        likelihood[:, pair] = self.likelihood(settled, encoded)
+        return likelihood
+
     def likelihood(
         self, settled_BPG: Tensor, encoded_BY: Tensor, weight_BG: Tensor | None = None
     ) -> Float[Tensor, "B G"]:
