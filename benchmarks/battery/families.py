@@ -236,6 +236,28 @@ class EmissionLine(Family):
         return y[..., 0] * rate.log() - rate
 
 
+class KnownNoise(Problem):
+    """The place of an edge of unknown height; how noisy the gauge is, is known beforehand."""
+
+    query_space = Box([0.0], [1.0])
+    answer_space = Box([0.0], [1.0])
+    context_names = ("noise",)
+    horizon = 60
+
+    def sample(self, n: int, rng: Generator) -> Tensor:
+        return _uniform(n, rng, (0.1, 0.9), (0.5, 2.0), (0.1, 0.6))
+
+    def observe(self, task: Tensor, query: Tensor, rng: Generator) -> Tensor:
+        mean = task[:, 1] * torch.tanh((query[:, 0] - task[:, 0]) / 0.15)
+        return mean + task[:, 2] * torch.randn(len(query), generator=rng)
+
+    def target(self, task: Tensor) -> Tensor:
+        return task[:, :1]
+
+    def context(self, task: Tensor) -> Tensor:
+        return task[:, 2:]
+
+
 class Bowl(Family):
     """The minimiser of a quadratic bowl in six dimensions, with unknown curvature."""
 
@@ -626,6 +648,7 @@ def cases() -> dict[str, Case]:
     battery = {name: Case(problem, problem.epsilons, problem, about) for name, (problem, about) in own.items()}
     battery["numpy-ramp"] = Case(NumpyThreshold(), (0.05, 0.1), Ramp(), "real; NumPy simulator; 2")
     battery["slow-ramp"] = Case(SlowRamp(), (0.05, 0.1), Ramp(), "real; 5 ms per call; 2")
+    battery["known-noise"] = Case(KnownNoise(), (0.03, 0.08), None, "real; X = A; a known context; 2")
     battery["binary-3d"] = Case(BinarySearch(dim=3, noise=0.15), (0.05, 0.1), None, "three yes/no; X = A; 3")
     battery["best-arm-8d"] = Case(BestArm(dim=8, noise=0.3), (0.05, 0.1), None, "real; sphere; 8")
     return battery
