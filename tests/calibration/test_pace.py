@@ -12,7 +12,7 @@ from torch import Generator, Tensor
 
 from cicpe.beliefs.base import Assessment, Belief, CalibrationPlan
 from cicpe.calibration.alarm_fit import AlarmSizes, affordable_sizes
-from cicpe.calibration.pace import lengthened, shortened
+from cicpe.calibration.pace import PilotEstimate, lengthened, shortened
 from cicpe.calibration.thresholds import CalibrationRequest, calibrate
 from cicpe.problems.binary_search import BinarySearch
 from cicpe.spaces import Space
@@ -165,6 +165,20 @@ def test_a_horizon_is_cut_only_where_the_time_is_short(watch: Watch) -> None:
     assert slow.horizon < 100  # what it recommends never changes, so that no query is worth making
     # A belief that is sure soon is played to its end in no time, however long its horizon is.
     assert shortened(Slow(watch, 0.01, rise=2.0), PROBLEM, 0.3, 100.0, seed=1).horizon == 400
+
+
+@pytest.mark.parametrize(
+    ("lengths", "horizon"),
+    [
+        ((10,) * 32, 80),  # 100 s for 400 episodes of ten queries at 0.02 s: all fit, whatever the horizon
+        ((5,) * 30 + (80, 80), 80),  # a few hard tasks of many easy ones are played to the end
+        ((80,) * 32, 12),
+        ((5,) * 16 + (80,) * 16, 20),
+    ],
+)
+def test_a_horizon_that_few_episodes_reach_costs_little(lengths: tuple[int, ...], horizon: int) -> None:
+    estimate = PilotEstimate(40, 1.0, 0.02, 0.9, lengths)
+    assert estimate.affordable(100.0, 400, 80) == horizon
 
 
 @pytest.mark.parametrize(

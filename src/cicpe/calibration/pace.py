@@ -33,7 +33,7 @@ ENOUGH, WORTH = 0.945, 0.01
 MIN_CALIBRATION_EPISODES = 1000
 """Calibration episodes that a short budget is to have room for; else the horizon is cut to what is needed."""
 FEWEST_EPISODES = 400
-"""Episodes of the shortened horizon that there is time for, if no more is gained by more queries."""
+"""Episodes of the shortened horizon that there is time for, if more queries gain nothing; most end before it."""
 HORIZON_SHARE = 0.15
 """Share of the time for calibration that finding out how many queries are worth making may take."""
 LONGER_EPISODES, MOST_TIMES = 256, 10
@@ -53,6 +53,17 @@ class PilotEstimate(NamedTuple):
     """Of one episode."""
     accuracy: float
     """After all queries."""
+    lengths: tuple[int, ...]
+    """Of its episodes; the horizon for those that were cut off."""
+
+    def affordable(self, seconds: float, episodes: int, most: int) -> int:
+        """The longest horizon, of at most ``most`` queries, at which so many episodes like these fit; at least 1.
+
+        Episodes end when they are sure, most of them long before a horizon that the hardest tasks need.
+        """
+        queries = seconds * len(self.lengths) / (episodes * max(self.seconds_per_query, 1e-9))
+        fits = (h for h in range(2, most + 1) if sum(min(length, h) for length in self.lengths) <= queries)
+        return max(fits, default=1)
 
 
 def pilot(
@@ -84,15 +95,15 @@ def pilot(
     settings = RecordSettings((epsilon,), query_spread, certain=certain, deadline=began + limit)
     table = tabulate(belief, TaskBatch.draw(problem, episodes, rng), settings, rng)
     seconds = time.perf_counter() - began
-    per_query = seconds / max(1, int(table.length.sum()))
+    per_query, lengths = seconds / max(1, int(table.length.sum())), table.length
     if seconds > limit:  # those that were cut off might have gone on to the horizon
-        cut = table.length == table.length.max()
-        seconds += per_query * float((belief.horizon - table.length[cut]).sum())
+        lengths = torch.where(lengths == lengths.max(), belief.horizon, lengths)
+        seconds += per_query * float((lengths - table.length).sum())
     accuracy = (table.loss[0] <= epsilon).double().mean(dim=0)
     short = (accuracy < accuracy.max() - SLACK).nonzero()
     enough = int(short[-1]) + 1 if len(short) else 1
     needed = min(belief.horizon, math.ceil(1.5 * enough))
-    return PilotEstimate(needed, seconds / episodes, per_query, float(accuracy[-1]))
+    return PilotEstimate(needed, seconds / episodes, per_query, float(accuracy[-1]), tuple(lengths.tolist()))
 
 
 def shortened(belief: Belief, problem: Problem, epsilon: float, seconds: float, seed: int) -> Belief:
@@ -112,8 +123,8 @@ def shortened(belief: Belief, problem: Problem, epsilon: float, seconds: float, 
     estimate = pilot(belief, problem, epsilon, SHORT_PILOT_EPISODES, seed, limit, certain)
     if seconds > MIN_CALIBRATION_EPISODES * estimate.seconds_per_episode:
         return belief
-    affordable = int(seconds / (FEWEST_EPISODES * max(estimate.seconds_per_query, 1e-9)))
-    return belief.with_horizon(min(belief.horizon, max(estimate.queries, affordable)))
+    affordable = estimate.affordable(seconds, FEWEST_EPISODES, belief.horizon)
+    return belief.with_horizon(max(estimate.queries, affordable))
 
 
 def lengthened(
