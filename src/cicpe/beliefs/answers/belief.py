@@ -20,6 +20,7 @@ from cicpe.beliefs.answers.heads import Heads
 from cicpe.beliefs.answers.model import AnswerModel
 from cicpe.beliefs.answers.particles import ParticleSearch
 from cicpe.beliefs.answers.queries import Goal, answer_kernel, listed_uncertainty, remaining_uncertainty
+from cicpe.beliefs.answers.query_scale import QueryScale
 from cicpe.beliefs.answers.recommendation import recommend
 from cicpe.beliefs.base import Assessment, Belief
 from cicpe.beliefs.predictors import Prediction
@@ -91,6 +92,10 @@ class AnswerBelief(Belief):
         return self.model.query_space
 
     @property
+    def _scale(self) -> QueryScale:
+        return self.model.query_scale
+
+    @property
     def answer_space(self) -> Space:
         return self.model.answer_space
 
@@ -104,7 +109,7 @@ class AnswerBelief(Belief):
     def update(
         self, state: Any, query: Float[Tensor, "batch query"], observation: Float[Tensor, "batch observation"]
     ) -> Any:
-        unit = self.query_space.to_unit(query)
+        unit = self._scale.to_unit(query)
         encoded = self.model.heads.encode(observation)
         if isinstance(self.search, ParticleSearch):
             return self.search.observe(state, unit, encoded)
@@ -118,8 +123,8 @@ class AnswerBelief(Belief):
     def random_queries(self, n: int, rng: Generator) -> Float[Tensor, "n query"]:
         # Some of those that are compared, where these stay: others are in no table, and take a network pass each.
         if not self._stay:
-            return super().random_queries(n, rng)
-        return self.query_space.from_unit(self._even_AQ[torch.randint(len(self._even_AQ), (n,), generator=rng)])
+            return self._scale.sample(n, rng)
+        return self._scale.from_unit(self._even_AQ[torch.randint(len(self._even_AQ), (n,), generator=rng)])
 
     # ------------------------------------------------------------ a table of queries for grids
 
@@ -272,7 +277,7 @@ class AnswerBelief(Belief):
     def predict(self, state: Any, query: Float[Tensor, "batch query"]) -> Prediction:
         heads, n = self.model.heads, self.config.draws
         places = self._draws(state, n, 0.5)
-        unit = self.query_space.to_unit(query)
+        unit = self._scale.to_unit(query)
         parameters = self.model.network(unit[:, None], places, state.context_BC[:, None])
         uniform = torch.rand((n, len(heads.heads), 2), generator=torch.Generator().manual_seed(0))
         seen = heads.decode(heads.draw(parameters, uniform))
@@ -288,17 +293,17 @@ class AnswerBelief(Belief):
     def _query(self, state: Any, numbers: "_Numbers", std_BX: Tensor, mean_BX: Tensor) -> Float[Tensor, "B Q"]:
         space = self.query_space
         if self.config.goal == "none":
-            return space.from_unit(numbers.even_AQ[0]).expand(len(mean_BX), -1)
+            return self._scale.from_unit(numbers.even_AQ[0]).expand(len(mean_BX), -1)
         chosen = self.search.draws(state, self.config.draws, numbers.offset)
         places = self.search.places_GV[chosen] if isinstance(self.search, GridSearch) else chosen
         kernel = self._kernel(chosen, places, std_BX)
         if self._stay:
             table = self._table(make=False)
             best = self._best_of_even(state, chosen if table is not None else places, kernel, numbers, table)
-            return space.project(space.from_unit(self._even_AQ[best]))
+            return space.project(self._scale.from_unit(self._even_AQ[best]))
         unit_BAQ = self._candidates(places, numbers, mean_BX)
         left = self._uncertainty(state, unit_BAQ, places, kernel, numbers)
-        return space.project(space.from_unit(unit_BAQ[torch.arange(len(left)), first_of_best(-left)]))
+        return space.project(self._scale.from_unit(unit_BAQ[torch.arange(len(left)), first_of_best(-left)]))
 
     def _kernel(self, chosen: Tensor, places_BMV: Tensor, std_BX: Tensor) -> Float[Tensor, "B M M"]:
         """How close the answers of draws are: how well that of the second would do were the first the hidden one."""
@@ -380,7 +385,7 @@ class AnswerBelief(Belief):
         other = answers.from_unit(answer_BMX[:, (chosen + m // 2) % m])
         size = torch.linalg.vector_norm(other - mean, dim=-1, keepdim=True) / math.sqrt(space.dim)
         about = mean + 3 * numbers.length_A1[:third] * size * numbers.normal_AQ[:third]
-        local = space.to_unit(space.project(torch.cat([own, about], dim=1)))
+        local = self._scale.to_unit(space.project(torch.cat([own, about], dim=1)))
         return torch.cat([local, numbers.even_AQ[: a - 2 * third].expand(batch, -1, -1)], dim=1)
 
 

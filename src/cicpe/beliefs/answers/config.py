@@ -57,7 +57,7 @@ class AnswerBeliefConfig(ComputedBeliefConfig, GrownConfig):
     """A likelihood of answers and what else is hidden, learned from simulations; inference is a search over answers."""
 
     LATER: ClassVar[frozenset[str]] = frozenset(
-        {"gives_answer", "answer_values", "loss_numbers", "loss_values", "even_queries", "line_points"}
+        {"gives_answer", "answer_values", "loss_numbers", "loss_values", "even_queries", "line_points", "query_offsets"}
     )
 
     kind: Literal["answers"] = "answers"
@@ -101,6 +101,8 @@ class AnswerBeliefConfig(ComputedBeliefConfig, GrownConfig):
     """Queries of several coordinates that are compared, where a table of them is kept; found by the fit."""
     line_points: int = 0
     """Candidates on a line; found by the fit. As many as epsilon asks for where it is 0, as in earlier versions."""
+    query_offsets: tuple[float, ...] = ()
+    """Of the scale of queries, per coordinate (``query_scale.py``); none where it is even; found by the fit."""
     fixed_context: tuple[float, ...] | None = None
     """The context, where all tasks have the same; found by the fit."""
 
@@ -170,6 +172,7 @@ class AnswerBeliefConfig(ComputedBeliefConfig, GrownConfig):
                 "loss_numbers": model.success.numbers,
                 "loss_values": len(model.success.values_NX) if model.success.numbers else 0,
                 "on_grid": on_grid,
+                "query_offsets": model.query_scale.offsets,
                 "fixed_context": tuple(context[0].tolist()) if same else None,
             }
         )
@@ -271,6 +274,7 @@ class AnswerBeliefConfig(ComputedBeliefConfig, GrownConfig):
             self.hidden,
             self.loss_numbers,
             self.loss_values,
+            self.query_offsets,
         )
         return self.asked(self.belief(model, horizon)), model
 

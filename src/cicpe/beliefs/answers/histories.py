@@ -13,6 +13,7 @@ from jaxtyping import Float
 from torch import Generator, Tensor
 
 from cicpe.beliefs.answers.hidden import Nuisance
+from cicpe.beliefs.answers.query_scale import QueryScale
 from cicpe.problems.base import Problem, TaskBatch
 
 NEAREST = 0.02
@@ -52,7 +53,14 @@ def places_of(tasks: TaskBatch, nuisance: Nuisance | None) -> Float[Tensor, "B V
     return answer if nuisance is None else torch.cat([answer, nuisance.read(tasks.task)], dim=1)
 
 
-def simulate(problem: Problem, n: int, steps: int, rng: Generator, nuisance: Nuisance | None = None) -> Histories:
+def simulate(
+    problem: Problem,
+    n: int,
+    steps: int,
+    rng: Generator,
+    nuisance: Nuisance | None = None,
+    scale: QueryScale | None = None,
+) -> Histories:
     """Histories of uniform queries, of queries near the answer, and of queries about one random place.
 
     Queries near the answer are made where query and answer have as many coordinates, which is when a query may be a
@@ -64,12 +72,14 @@ def simulate(problem: Problem, n: int, steps: int, rng: Generator, nuisance: Nui
         steps: Observations of each.
         rng: Draws everything.
         nuisance: Reads what else is hidden.
+        scale: Of queries; even where it is not given.
 
     Returns:
         The histories.
     """
     tasks = TaskBatch.draw(problem, n, rng)
     space = problem.query_space
+    scale = scale or QueryScale(space)
     unit = space.to_unit(space.sample(n * steps, rng)).view(n, steps, -1)
     comparable = space.dim == problem.answer_space.dim
     centre = space.to_unit(space.sample(n, rng))[:, None]
@@ -81,10 +91,10 @@ def simulate(problem: Problem, n: int, steps: int, rng: Generator, nuisance: Nui
     # Some histories are uniform, some local, most are a mixture of both.
     share = torch.rand((n, 1, 1), generator=rng) * (1.2 if comparable else 0.6) - 0.2
     unit = torch.where(torch.rand((n, steps, 1), generator=rng) < share, local, unit)
-    query = space.project(space.from_unit(unit))
+    query = space.project(scale.from_unit(unit))
     many = tasks.select(torch.arange(n).repeat_interleave(steps))
     observation = many.observe(query.flatten(0, 1), rng).view(n, steps, -1)
-    return Histories(space.to_unit(query), observation, places_of(tasks, nuisance), tasks.context)
+    return Histories(scale.to_unit(query), observation, places_of(tasks, nuisance), tasks.context)
 
 
 @final
@@ -96,6 +106,7 @@ class HistoryPool:
     steps: int
     rng: Generator
     nuisance: Nuisance | None = None
+    scale: QueryScale | None = None
     timed: bool = True
     """Whether earlier histories may be shown again where simulating is slow; else nothing depends on a clock."""
     kept: Histories | None = None
@@ -108,7 +119,7 @@ class HistoryPool:
     def batch(self, n: int) -> Histories:
         """``n`` histories, fresh ones as long as simulating takes no more than half of the time."""
         if not self.timed:
-            return simulate(self.problem, n, self.steps, self.rng, self.nuisance)
+            return simulate(self.problem, n, self.steps, self.rng, self.nuisance, self.scale)
         spare = 0.5 * (time.perf_counter() - self.began) - self.seconds
         if self.kept is None or spare > 0:
             affordable = n if not self.simulated else math.ceil(AT_ONCE * self.simulated / max(self.seconds, 1e-9))
@@ -139,7 +150,7 @@ class HistoryPool:
 
     def _fresh(self, n: int) -> Histories:
         start = time.perf_counter()
-        fresh = simulate(self.problem, n, self.steps, self.rng, self.nuisance)
+        fresh = simulate(self.problem, n, self.steps, self.rng, self.nuisance, self.scale)
         self.seconds += time.perf_counter() - start
         self.simulated += n
         if self.kept is None:

@@ -19,6 +19,7 @@ from cicpe.beliefs.answers.hidden import PILOT, Nuisance
 from cicpe.beliefs.answers.histories import Histories, HistoryPool, places_of, simulate
 from cicpe.beliefs.answers.model import AnswerModel
 from cicpe.beliefs.answers.prior import Prior
+from cicpe.beliefs.answers.query_scale import QueryScale
 from cicpe.beliefs.answers.success import Success
 from cicpe.errors import InvalidInput
 from cicpe.problems.base import Problem, TaskBatch
@@ -32,6 +33,8 @@ CODES = 32
 """Points that stand for a nuisance which cannot be read."""
 LOSS_SECONDS = 6.0
 """Most seconds for learning a loss that is no distance."""
+SCALE_SHARE = 0.2
+"""Share of looking at tasks for the scale of queries."""
 MAP_SECONDS = 10.0
 """Most seconds for learning the answer as a function of the hidden numbers."""
 UNEXPLAINED = 0.15
@@ -233,6 +236,8 @@ class Family:
     seed: int
     timed: bool
     """Whether there is a limit in seconds: without one nothing depends on a clock."""
+    scale: QueryScale
+    """Of queries."""
 
     @classmethod
     def look(cls, problem: Problem, sizes: LearningSizes, seed: int, seconds: float | None) -> "Family":
@@ -258,19 +263,23 @@ class Family:
         values = prior.values()
         allowed = math.inf if seconds is None else min(LOSS_SECONDS, 0.5 * seconds)
         success = Success.learn(problem, nuisance, None if values is None else values[0], rng, allowed)
-        return cls(problem, nuisance, prior, success, sizes, seed, seconds is not None)
+        looked = torch.Generator().manual_seed(seed + 11)
+        scale = QueryScale.find(problem, looked, None if seconds is None else SCALE_SHARE * seconds)
+        return cls(problem, nuisance, prior, success, sizes, seed, seconds is not None, scale)
 
     def learner(self, heavy_tails: bool, pool: HistoryPool | None = None) -> Learner:
         """A fresh network whose heads a pilot chose; with the histories of another, where these are given."""
         rng = torch.Generator().manual_seed(self.seed)
-        pool = pool or HistoryPool(self.problem, self.sizes.steps, rng, self.nuisance, self.timed)
+        pool = pool or HistoryPool(self.problem, self.sizes.steps, rng, self.nuisance, self.scale, self.timed)
         pilot = self._pilot(rng)
         declared = declared_kinds(self.problem, pilot.observation_BTY.shape[-1])
         heads = Heads(choose_heads(pilot.observation_BTY.flatten(0, 1), heavy_tails, declared))
         spaces = self.problem.query_space, self.problem.answer_space
         codes = CODES if self.nuisance is None else 0
         contexts = len(self.problem.context_names)
-        model = AnswerModel(spaces, heads, self.prior, contexts, codes, self.success, self.sizes.hidden, rng)
+        model = AnswerModel(
+            spaces, heads, self.prior, contexts, codes, self.success, self.sizes.hidden, rng, self.scale.offsets
+        )
         model.network.standardise(pilot.context_BC)
         trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
         return Learner(model, pool, self.sizes, torch.optim.Adam(trained, lr=self.sizes.rate, betas=(0.9, 0.98)))
@@ -278,7 +287,7 @@ class Family:
     def _pilot(self, rng: Generator, n: int = 512) -> Histories:
         if self.timed:
             n = int(min(n, max(24, 2.0 / (16 * _seconds_per_task(self.problem, rng)))))
-        return simulate(self.problem, n, 16, rng, self.nuisance)
+        return simulate(self.problem, n, 16, rng, self.nuisance, self.scale)
 
     def learn(self, limit: Limit, on_progress: Callable[[float], None] = lambda share: None) -> Learner:
         """The likelihood with the best head for real observations, trained for all of the limit."""

@@ -10,6 +10,7 @@ from cicpe.beliefs.answers.frozen import FrozenNetwork
 from cicpe.beliefs.answers.heads import Heads
 from cicpe.beliefs.answers.network import Codes, LikelihoodNetwork, NetworkSizes
 from cicpe.beliefs.answers.prior import Prior, PriorSizes
+from cicpe.beliefs.answers.query_scale import QueryScale
 from cicpe.beliefs.answers.success import Success
 from cicpe.spaces import Space
 
@@ -30,6 +31,7 @@ class AnswerModel(nn.Module):
         success: What a good answer is.
         hidden: Units of the network.
         rng: Draws its first weights.
+        offsets: Of the scale on which queries are compared.
     """
 
     def __init__(
@@ -42,9 +44,11 @@ class AnswerModel(nn.Module):
         success: Success,
         hidden: int,
         rng: Generator | None = None,
+        offsets: tuple[float, ...] = (),
     ) -> None:
         super().__init__()
         self.query_space, self.answer_space = spaces
+        self.query_scale = QueryScale(spaces[0], offsets)
         self.heads, self.prior, self.success = heads, prior, success
         nuisance = CODE_SIZE if codes else prior.sizes.nuisance
         dims = spaces[0].dim, spaces[1].dim
@@ -63,11 +67,12 @@ class AnswerModel(nn.Module):
         hidden: int,
         loss_numbers: int = 0,
         loss_values: int = 0,
+        offsets: tuple[float, ...] = (),
     ) -> "AnswerModel":
         """A model whose weights have yet to be loaded."""
         prior = Prior(sizes, spaces[1])
         success = Success(spaces[1], learned_success, loss_numbers, loss_values)
-        return cls(spaces, heads, prior, context, codes, success, hidden)
+        return cls(spaces, heads, prior, context, codes, success, hidden, offsets=offsets)
 
     def frozen_network(self) -> FrozenNetwork:
         """The network as it is now, to be asked often."""
