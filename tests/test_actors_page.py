@@ -99,11 +99,16 @@ def test_all_46_cells_are_asked_for(actors: ModuleType) -> None:
     assert [(run.family, run.actor, run.recipe) for run in one] == [("gp-max", "acquisition", "fast")]
     some = list(actors.runs(actors.arguments(["--dim", "6", "--actor", "ts", "ttps"])))
     assert [(run.actor, run.weights) for run in some] == [("ts", "binary-search-6d"), ("ttps", "binary-search-6d")]
+    # A likelihood that was learned from simulations is the zoo's, where it has one.
     answers = list(actors.runs(actors.arguments(["--family", "ackley", "--dim", "3", "--recipe", "answers"])))
     assert [(run.actor, run.weights) for run in answers] == [
+        (actor, "ackley-3d-simulator") for actor in ("ts", "ttps", "uniform")
+    ]
+    learned = list(actors.runs(actors.arguments(["--family", "binary-search", "--dim", "6", "--recipe", "answers"])))
+    assert [(run.actor, run.weights) for run in learned] == [
         ("ts", "own"),
-        ("ttps", "ackley-3d-ts-answers"),
-        ("uniform", "ackley-3d-ts-answers"),
+        ("ttps", "binary-search-6d-ts-answers"),
+        ("uniform", "binary-search-6d-ts-answers"),
     ]
 
 

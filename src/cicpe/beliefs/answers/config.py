@@ -15,6 +15,7 @@ from cicpe.beliefs.answers.model import AnswerModel
 from cicpe.beliefs.answers.particles import ParticleSearch
 from cicpe.beliefs.answers.prior import PriorSizes
 from cicpe.beliefs.answers.queries import Goal, Lookahead
+from cicpe.beliefs.answers.success import Success
 from cicpe.beliefs.base import (
     Belief,
     CalibrationPlan,
@@ -270,10 +271,8 @@ class AnswerBeliefConfig(ComputedBeliefConfig, GrownConfig):
             sizes,
             len(shape.context_names),
             self.codes,
-            self.learned_success,
+            Success(shape.answer_space, self.learned_success, self.loss_numbers, self.loss_values),
             self.hidden,
-            self.loss_numbers,
-            self.loss_values,
             self.query_offsets,
         )
         return self.asked(self.belief(model, horizon)), model

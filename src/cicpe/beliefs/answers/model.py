@@ -63,16 +63,12 @@ class AnswerModel(nn.Module):
         sizes: PriorSizes,
         context: int,
         codes: int,
-        learned_success: bool,
+        success: Success,
         hidden: int,
-        loss_numbers: int = 0,
-        loss_values: int = 0,
         offsets: tuple[float, ...] = (),
     ) -> "AnswerModel":
         """A model whose weights have yet to be loaded."""
-        prior = Prior(sizes, spaces[1])
-        success = Success(spaces[1], learned_success, loss_numbers, loss_values)
-        return cls(spaces, heads, prior, context, codes, success, hidden, offsets=offsets)
+        return cls(spaces, heads, Prior(sizes, spaces[1]), context, codes, success, hidden, offsets=offsets)
 
     def frozen_network(self) -> FrozenNetwork:
         """The network as it is now, to be asked often."""
