@@ -1,5 +1,7 @@
 """The scale on which queries are compared: found where an even one has hardly any point that tells."""
 
+from pathlib import Path
+
 import pytest
 import torch
 from torch import Generator, Tensor
@@ -95,7 +97,7 @@ def test_an_even_scale_is_that_of_the_space() -> None:
         assert torch.equal(scale.sample(50, torch.Generator().manual_seed(1)), query)
 
 
-def test_an_agent_queries_where_an_even_scale_has_no_point(tmp_path: str) -> None:
+def test_an_agent_queries_where_an_even_scale_has_no_point(tmp_path: Path) -> None:
     model = cicpe.train(
         Binding(), recipe="answers", epsilon=(0.3, 0.6), updates=400, calibration_episodes=600, out=tmp_path
     )
