@@ -4,7 +4,7 @@ TS, TTPS and a uniform control all read a posterior and have nothing trained for
 dimension serves the three: a model of the zoo (a network, with the recipe ``fast``; ``particles`` of Ackley, which know
 the likelihood), the belief over functions of resolvable copper regions (``scripts/copper.py train``), or a likelihood
 that was learned from simulations with the recipe ``answers`` (of the zoo, where it has one, else the one of TS). TD3 is
-trained apart. Used by actors.py and, for the figures, by
+trained apart, but on such a likelihood, whose posterior its actor reads. Used by actors.py and, for the figures, by
 scripts/actor_agents.py.
 """
 
@@ -135,10 +135,12 @@ def zoo_name(family: str, dim: int, recipe: str) -> str:
 
 def _can_share(family: str, dim: int, actor: str, recipe: str) -> bool:
     name = zoo_name(family, dim, recipe)
+    # An actor that learns on a computed posterior leaves its weights as they are.
+    readers = (*READERS, "td3") if recipe == "answers" else tuple(READERS)
     if recipe == zoo_recipe(name):
-        return actor in READERS or actor == _training_of(name)["actor"]
+        return actor in readers or actor == _training_of(name)["actor"]
     learns = recipe == "answers" and LEARNS in APART.get(family, tuple(PAPER))
-    return learns and actor in READERS and actor != LEARNS
+    return learns and actor in readers and actor != LEARNS
 
 
 def _training_of(name: str) -> dict[str, Any]:

@@ -3,13 +3,14 @@
     python benchmarks/actors.py                          # makes what is missing under runs/actors, measures, writes the page
     python benchmarks/actors.py --family best-arm --actor ts ttps uniform  # on the zoo's weights: nothing is trained
     python benchmarks/actors.py --family binary-search --dim 6 --actor uniform --weights own --minutes 20
-    python benchmarks/actors.py --family ackley --dim 3 --recipe answers --minutes 30    # one learned likelihood for ts, ttps, uniform
+    python benchmarks/actors.py --family ackley --dim 3 --recipe answers --minutes 30    # one learned likelihood for all four
     python benchmarks/actors.py --family gp-max --actor acquisition        # one of ours, beside the paper's
     python benchmarks/actors.py --page                   # only writes the page again, from docs/results/actors.json
 
-TS, TTPS and uniform queries share weights where there are some to share (``actor_models.py``); TD3 is trained apart. It
-resumes: a finished model is not made again, one whose training was interrupted goes on from its checkpoint, and the page
-keeps the figures of all others. Every model is measured on the same fresh tasks in the cells of its family. Where a
+TS, TTPS and uniform queries share weights where there are some to share (``actor_models.py``); TD3 is trained apart, but
+for the recipe answers, where its actor learns on the shared posterior for a part of the minutes. It resumes: a finished
+model is not made again, one whose training was interrupted goes on from its checkpoint, and the page keeps the figures
+of all others. Every model is measured on the same fresh tasks in the cells of its family. Where a
 model is not reliable enough to stop by itself, the page says what it reaches with every query that it may make.
 Minutes are those that this process has a core.
 """
@@ -40,7 +41,9 @@ def runs(asked: argparse.Namespace) -> Iterator[Run]:
     for family, dim in dict.fromkeys((cell["problem"], cell["dim"]) for cell in CELLS):
         if asked.family not in (None, family) or asked.dim not in (None, dim):
             continue
-        usual = [actor for actor in APART.get(family, tuple(PAPER)) if asked.recipe != "answers" or actor != "td3"]
+        usual = APART.get(family, tuple(PAPER))
+        if asked.recipe == "answers" and "ts" not in usual:  # queries are no answers
+            usual = tuple(actor for actor in usual if actor != "td3")
         for actor in asked.actor or usual:
             yield run_for(family, dim, actor, recipe_of(actor, asked.recipe), asked.weights != OWN)
 

@@ -60,25 +60,25 @@ NETWORK = {
     "calibration_episodes": 2048,
     "settings": {"network": {"memory": {"kind": "attention", "layers": 3, "width": 96}}},
 }
-LATTICE = {
-    "recipe": "fast",
-    "actor": "td3",
-    "updates": 3000,
-    "calibration_episodes": 8192,
-    "settings": {
+
+
+def lattice(actor: str, updates: int, horizon: int, query_spreads: Sequence[float]) -> dict[str, Any]:
+    """A network that scores every place of the square; most queries explore."""
+    settings = {
         "network": {"memory": {"kind": "lattice"}, "posterior": {"kind": "lattice"}},
         "learning_rate": 5e-3,
-        "horizon": 40,
+        "horizon": horizon,
         "adapt_horizon": False,
         "first_batch": 48,
         "batch": 64,
         "updates_per_rollout": 4,
-        "query_spreads": [0.5, 1.0, 1.0, 1.5],
+        "query_spreads": list(query_spreads),
         "random_episodes": 0.1,
         "random_queries": 0.1,
-    },
-}
-"""Every place of the square is scored, most queries explore, and the horizon is where the information is."""
+    }
+    return {"recipe": "fast", "actor": actor, "updates": updates, "calibration_episodes": 8192, "settings": settings}
+
+
 EVERY = tuple(range(FOLDS))
 RESOLVABLE = {"group": "resolvable"}
 SHARED = {"episodes": 800, "seed": 1}
@@ -90,10 +90,11 @@ KINDS = {
     "functions-uniform": Kind(RESOLVABLE, {**SHARED, "actor": "uniform"}, shares="resolvable"),
     "value-gap": Kind({"scored_by": "value"}, BELIEF, epsilons=(0.3, 0.1)),
     "noisy": Kind({"noise": "fitted"}, BELIEF),
-    "lattice-td3": Kind(RESOLVABLE, LATTICE, (0,)),
-    "lattice-ts": Kind(RESOLVABLE, {"actor": "ts", "episodes": 2048}, (0,), shares="lattice-td3"),
-    "lattice-ttps": Kind(RESOLVABLE, {"actor": "ttps", "episodes": 2048}, (0,), shares="lattice-td3"),
-    "lattice-uniform": Kind(RESOLVABLE, {"actor": "uniform", "episodes": 2048}, (0,), shares="lattice-td3"),
+    "lattice": Kind(RESOLVABLE, lattice("ts", 4500, 50, (0.5, 1.0, 1.0, 1.0)), (0,)),
+    "lattice-ts": Kind(RESOLVABLE, {"actor": "ts", "episodes": 4096}, (0,), shares="lattice"),
+    "lattice-ttps": Kind(RESOLVABLE, {"actor": "ttps", "episodes": 4096}, (0,), shares="lattice"),
+    "lattice-uniform": Kind(RESOLVABLE, {"actor": "uniform", "episodes": 4096}, (0,), shares="lattice"),
+    "lattice-td3": Kind(RESOLVABLE, lattice("td3", 4500, 50, (0.5, 1.0, 1.5, 2.0)), (0,)),
     "ts": Kind({}, {**NETWORK, "actor": "ts"}, (0,)),
     "td3": Kind({}, {**NETWORK, "actor": "td3"}, (0,)),
 }

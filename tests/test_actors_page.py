@@ -102,14 +102,18 @@ def test_all_46_cells_are_asked_for(actors: ModuleType) -> None:
     # A likelihood that was learned from simulations is the zoo's, where it has one.
     answers = list(actors.runs(actors.arguments(["--family", "ackley", "--dim", "3", "--recipe", "answers"])))
     assert [(run.actor, run.weights) for run in answers] == [
-        (actor, "ackley-3d-simulator") for actor in ("ts", "ttps", "uniform")
+        (actor, "ackley-3d-simulator") for actor in ("ts", "ttps", "td3", "uniform")
     ]
     learned = list(actors.runs(actors.arguments(["--family", "binary-search", "--dim", "6", "--recipe", "answers"])))
     assert [(run.actor, run.weights) for run in learned] == [
         ("ts", "own"),
         ("ttps", "binary-search-6d-ts-answers"),
+        ("td3", "binary-search-6d-ts-answers"),
         ("uniform", "binary-search-6d-ts-answers"),
     ]
+    # Where queries are no answers, nothing is asked by an actor that is drawn to them.
+    heights = actors.runs(actors.arguments(["--family", "gp-max", "--recipe", "answers"]))
+    assert [run.actor for run in heights] == ["uniform"]
 
 
 BEST_ARM = ["--family", "best-arm", "--dim", "5", "--episodes", "60", "--calibration-episodes", "200"]

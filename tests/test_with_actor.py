@@ -72,7 +72,7 @@ def test_a_learned_likelihood_serves_other_rules_within_a_time() -> None:
         ("gp-max-1d", "ts", "both spaces must be one"),
         ("ackley-3d", "ucb", "ts, ttps, uniform with the recipe particles"),
         ("crossing", "search", "ts, ttps, uniform with the recipe functions"),
-        ("psychometric-2afc", "search", "ts, ttps, uniform with the recipe answers"),
+        ("psychometric-2afc", "search", "ts, ttps, uniform, td3 with the recipe answers"),
     ],
 )
 def test_rules_that_the_weights_cannot_serve_are_refused(name: str, actor: str, why: str) -> None:

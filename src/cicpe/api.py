@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from cicpe.assembly import Assembly, with_alarm
-from cicpe.beliefs.base import Belief, BeliefConfig, FitRequest
+from cicpe.beliefs.base import Belief, BeliefConfig, FitRequest, FittedBelief
 from cicpe.beliefs.budget import Budget
 from cicpe.calibration.alarm_fit import AlarmSizes
 from cicpe.calibration.pace import pilot, shortened
@@ -26,11 +26,14 @@ from cicpe.progress import followed
 from cicpe.race import Race, chosen_before
 from cicpe.streams import seed_for
 from cicpe.training.callbacks import TrainingCallback
+from cicpe.training.posterior_actor import with_learned_actor
 from cicpe.training.recipes import candidates, choose
 from cicpe.training.settings import configured
 
 USUAL_DELTA = 0.1
 """The delta at which a finished training says what the model can and cannot."""
+ACTOR_UPDATES = 6000
+"""Of an actor that learns on a posterior, where there is no limit in minutes."""
 HORIZON_EPISODES = 256
 """Episodes that say how many queries another rule is worth, at most."""
 
@@ -137,7 +140,7 @@ def train(
         if certifier is not None:
             begin = certifier.resume if resume else lambda progress: certifier.start()
             request = replace(request, on_start=begin, on_checkpoint=run.tests(certifier))
-        fitted = config.fit(request)
+        fitted = with_learned_actor(config.fit(request), request)
         if certifier is not None and certifier.best is not None:
             model, certificate = replace(certifier.best[0], family=problem), certifier.best[1]
             if folder is not None:
@@ -229,15 +232,16 @@ def with_actor(
     minutes: float | None = None,
     executor: Executor = HERE,
 ) -> Model:
-    """The same weights with another rule for queries that reads a posterior, calibrated anew: nothing is trained.
+    """The same weights with another rule for queries that reads a posterior, calibrated anew.
 
-    The posterior is as good as training has made it for the histories that the new rule brings about. Where those are
-    of another kind (uniform queries, say, for a network that learned from its own), the thresholds are still safe, but
-    the number of queries says more about the weights than about the rule.
+    Nothing is trained, but for ``td3`` on a model of the recipe ``answers``: there an actor learns, on the posterior
+    as it is, for a share of the minutes. The posterior is as good as training has made it for the histories that the
+    new rule brings about. Where those are of another kind (uniform queries, say, for a network that learned from its
+    own), the thresholds are still safe, but the number of queries says more about the weights than about the rule.
 
     Args:
         model: Networks of the recipe ``fast``, or a model of the recipes ``answers``, ``particles`` or ``functions``.
-        actor: ``ts``, ``ttps`` or ``uniform``.
+        actor: ``ts``, ``ttps`` or ``uniform``; with the recipe ``answers``, also ``td3``.
         episodes: Held-out episodes for the thresholds, at most.
         seed: Seeds them.
         minutes: A limit.
@@ -250,10 +254,17 @@ def with_actor(
     config = about.training.with_actor(actor)
     problem = model.problem
     belief, module = config.build(about.shape(lambda: problem), about.horizon)
-    read = module.state_dict().keys()  # all but a learned actor's
-    module.load_state_dict({name: value for name, value in model.belief.tensors().items() if name in read}, assign=True)
+    # All but a learned actor's, which the given model may have in vain, or the other one has yet to learn.
+    own = module.state_dict()
+    module.load_state_dict(
+        own | {name: value for name, value in model.belief.tensors().items() if name in own}, assign=True
+    )
     module.eval().requires_grad_(False)
-    seconds = None if minutes is None else 60 * minutes
+    budget = Budget(minutes, None if minutes is not None else ACTOR_UPDATES)
+    request = FitRequest(problem, budget, seed_for(seed, "training"), TrainingCallback())
+    fitted = with_learned_actor(FittedBelief(belief, config, 0, 0.0), request)
+    belief, config = fitted.belief, fitted.config
+    seconds = None if minutes is None else 60 * (minutes - fitted.seconds / 60)
     belief = _with_enough_queries(belief, problem, config, seconds, seed_for(seed, "recalibration", "horizon"))
     description = about.model_copy(update={"training": config, "horizon": belief.horizon})
     other = Model(belief, description, model.calibration, family=model.family)

@@ -15,7 +15,7 @@ from cicpe.beliefs.network.memories.per_axis import PerAxisConfig
 from cicpe.beliefs.network.memories.recurrent import RecurrentConfig
 from cicpe.beliefs.network.memories.regression import RegressionConfig
 from cicpe.beliefs.network.network import Network, NetworkConfig
-from cicpe.beliefs.network.policy import ActorConfig, Policy, moments
+from cicpe.beliefs.network.policy import ActorConfig, Policy, imitation, moments
 from cicpe.beliefs.network.query_rules import Aim, Learned, Search, make_actor
 from cicpe.calibration.thresholds import CalibrationRun
 from cicpe.episodes.table import RecordSettings
@@ -26,7 +26,7 @@ from cicpe.problems.best_arm import BestArm
 from cicpe.problems.binary_search import BinarySearch
 from cicpe.problems.gp_max import GPMax
 from cicpe.spaces import Box, Interval
-from cicpe.training.actor import actor_gradients, imitation
+from cicpe.training.actor import actor_gradients
 from cicpe.training.base import AnyTrainer
 from cicpe.training.checkpoint import restore_checkpoint, save_checkpoint
 from cicpe.training.config import NetworkTraining, PaperConfig, TrainingConfig

@@ -507,11 +507,15 @@ class ComputedBeliefConfig(BeliefConfig, ABC):
         return self.actor
 
     def with_actor(self, actor: str) -> "ComputedBeliefConfig":
-        if actor not in get_args(Sampling):
-            raise InvalidInput(
-                "actor", actor, f"one of {', '.join(get_args(Sampling))} with the recipe {self.kind}, or left out"
-            )
+        if actor not in self.other_actors:
+            allowed = f"one of {', '.join(self.other_actors)} with the recipe {self.kind}, or left out"
+            raise InvalidInput("actor", actor, allowed)
         return self.model_copy(update={"actor": actor})
+
+    @property
+    def other_actors(self) -> tuple[str, ...]:
+        """The paper's rules that can ask this kind of belief."""
+        return get_args(Sampling)
 
     @property
     def aim(self) -> float:

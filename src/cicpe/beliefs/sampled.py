@@ -4,16 +4,15 @@ Any belief that can draw answers can be asked by them. Nothing is fitted for the
 the thresholds, is their own (``cicpe.with_actor``).
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, final
 
 import torch
 from jaxtyping import Float
 from torch import Generator, Tensor
 
-from cicpe.beliefs.base import Assessment, Belief, Sampling
-from cicpe.beliefs.predictors import ObservationPredictor, Prediction
+from cicpe.beliefs.asked import AskedBelief
+from cicpe.beliefs.base import Assessment, Sampling
 from cicpe.errors import InvalidInput
 from cicpe.spaces import Space
 
@@ -21,10 +20,10 @@ DRAWS = 64
 """Answers that are drawn for a query: their mean stands for the posterior's, and some of them are taken."""
 
 
-def check_rule(rule: Sampling, query_space: Space, answer_space: Space) -> None:
+def check_rule(rule: str, query_space: Space, answer_space: Space) -> None:
     """Refuses to query plausible answers where queries are something else."""
     if rule != "uniform" and query_space != answer_space:
-        why = "ts and ttps query plausible answers, so both spaces must be one"
+        why = f"{rule} queries plausible answers, so both spaces must be one"
         raise InvalidInput("actor", rule, f"uniform, or left out: {why}")
 
 
@@ -60,62 +59,18 @@ def top_two(
 
 @final
 @dataclass(frozen=True)
-class SampledQueries(Belief):
-    """Another belief, asked by one of these rules: all that it believes is its own, and the queries are not."""
+class SampledQueries(AskedBelief):
+    """Another belief, asked by one of these rules."""
 
-    belief: Belief
     rule: Sampling
 
     def __post_init__(self) -> None:
         check_rule(self.rule, self.query_space, self.answer_space)
 
-    @property
-    def horizon(self) -> int:  # type: ignore[override]
-        return self.belief.horizon
-
-    @property
-    def most_at_once(self) -> int:  # type: ignore[override]
-        return self.belief.most_at_once
-
-    @property
-    def seeks_largest(self) -> bool:  # type: ignore[override]
-        return self.belief.seeks_largest
-
-    @property
-    def judges_gaps(self) -> bool:
-        return self.belief.judges_gaps
-
-    @property
-    def query_space(self) -> Space:
-        return self.belief.query_space
-
-    @property
-    def answer_space(self) -> Space:
-        return self.belief.answer_space
-
-    def with_horizon(self, horizon: int) -> "SampledQueries":
-        return replace(self, belief=self.belief.with_horizon(horizon))
-
-    def begin(self, context: Float[Tensor, "batch context"]) -> Any:
-        return self.belief.begin(context)
-
-    def update(
-        self, state: Any, query: Float[Tensor, "batch query"], observation: Float[Tensor, "batch observation"]
-    ) -> Any:
-        return self.belief.update(state, query, observation)
-
-    def assess(
-        self,
-        state: Any,
-        epsilons: Sequence[float],
-        rng: Generator,
-        query_spread: float = 0.0,
-        costs: Sequence[Float[Tensor, " batch"]] = (),
-    ) -> Assessment:
-        assessment = self.belief.assess(state, epsilons, rng, query_spread, costs)
-        return assessment._replace(query=self._query(state, len(assessment.query), rng)[:, None])
-
-    def _query(self, state: Any, batch: int, rng: Generator) -> Float[Tensor, "batch query"]:
+    def _query(
+        self, state: Any, assessment: Assessment, rng: Generator, query_spread: float
+    ) -> Float[Tensor, "batch query"]:
+        batch = len(assessment.query)
         if self.rule == "uniform":
             return self.query_space.sample(batch, rng)
         drawn_BNX = self.belief.sample_answers(state, DRAWS, rng)
@@ -128,21 +83,3 @@ class SampledQueries(Belief):
             mean = self.answer_space.project(drawn_BNX.mean(dim=1))
             first = top_two(first, challenger, typical, mean, self.query_space, rng)
         return self.query_space.project(first)
-
-    def sample_answers(self, state: Any, n: int, rng: Generator) -> Float[Tensor, "batch draw answer"]:
-        return self.belief.sample_answers(state, n, rng)
-
-    def quantiles(self, state: Any, levels: Sequence[float], rng: Generator) -> Float[Tensor, "batch answer level"]:
-        return self.belief.quantiles(state, levels, rng)
-
-    def tensors(self) -> Mapping[str, Tensor]:
-        return self.belief.tensors()
-
-    def predict(self, state: Any, query: Float[Tensor, "batch query"]) -> Prediction:
-        return self.belief.predict(state, query)
-
-    def predictor(self, head: Any = None) -> ObservationPredictor:
-        return self.belief.predictor(head)
-
-    def prediction_head(self) -> Any:
-        return self.belief.prediction_head()

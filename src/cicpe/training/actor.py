@@ -10,10 +10,8 @@ from torch import Generator, Tensor
 from cicpe import trees
 from cicpe.beliefs.network.critic import Goal
 from cicpe.beliefs.network.network import Network, NetworkOutput
-from cicpe.beliefs.network.policy import ActorHead, Policy, moments
+from cicpe.beliefs.network.policy import ActorHead, imitation, moments, saturation
 
-KNEE = 1.5
-"""Where a tanh counts as saturating: at nine tenths of its way."""
 SATURATION = 0.01
 """Weight of that: enough to turn back a query that the critic has stopped asking for."""
 SCORED_ROWS = 48
@@ -124,23 +122,3 @@ def actor_gradients(parameters: list[torch.nn.Parameter], loss: Tensor, clip: fl
     for parameter, gradient in zip(parameters, torch.autograd.grad(loss, parameters), strict=True):
         parameter.grad = gradient
     torch.nn.utils.clip_grad_norm_(parameters, clip)
-
-
-def imitation(
-    mean: Float[Tensor, "batch prefix query"], log_std: Float[Tensor, "batch prefix query"], policy: Policy
-) -> Float[Tensor, "batch prefix"]:
-    """KL(I || pi) of diagonal Gaussians in unit coordinates, I given by its moments.
-
-    sum_i log(s_pi / s_I) + (s_I^2 + (m_I - m_pi)^2) / (2 s_pi^2) - 1/2.
-    """
-    ratio = 2 * (log_std - policy.log_std_unit)
-    apart = (mean - policy.mean_unit) * torch.exp(-policy.log_std_unit)
-    return ((ratio.exp() + apart.square() - ratio - 1) / 2).sum(dim=-1)
-
-
-def saturation(policy: Policy) -> Float[Tensor, "batch prefix"]:
-    """How far the actor's tanh saturates, from where no critic could call it back.
-
-    sum_i max(|raw_i| - KNEE, 0)^2.
-    """
-    return (policy.raw.abs() - KNEE).clamp_min(0).square().sum(dim=-1)

@@ -7,6 +7,7 @@ from typing import ClassVar, Literal, final, get_args
 import torch
 from pydantic import Field
 
+from cicpe.beliefs.answers.actor import ACTOR_SHARE, LearnedQueries
 from cicpe.beliefs.answers.belief import AnswerBelief, QueryConfig
 from cicpe.beliefs.answers.grid import MOST_TABLE, GridSearch
 from cicpe.beliefs.answers.heads import AnyHead, Heads
@@ -58,12 +59,15 @@ class AnswerBeliefConfig(ComputedBeliefConfig, GrownConfig):
     """A likelihood of answers and what else is hidden, learned from simulations; inference is a search over answers."""
 
     LATER: ClassVar[frozenset[str]] = frozenset(
-        {"gives_answer", "answer_values", "loss_numbers", "loss_values", "even_queries", "line_points", "query_offsets"}
+        {"gives_answer", "answer_values", "loss_numbers", "loss_values", "even_queries", "line_points"}
+        | {"query_offsets", "actor_spread"}
     )
 
     kind: Literal["answers"] = "answers"
-    actor: Literal["answers"] | Sampling = "answers"
+    actor: Literal["answers", "td3"] | Sampling = "answers"
     """Queries are chosen for what they tell about the answer (``queries.goal``), or by one of the paper's rules."""
+    actor_spread: float = Field(default=1.0, ge=0)
+    """Spread of the queries of a learned actor; found by its training."""
     horizon: int = Field(default=200, ge=1, le=10**6)
     hidden: int = Field(default=32, ge=4)
     """Units of the network."""
@@ -109,7 +113,7 @@ class AnswerBeliefConfig(ComputedBeliefConfig, GrownConfig):
 
     @property
     def fit_share(self) -> float:
-        return 0.5
+        return 0.5 - ACTOR_SHARE / 2 if self.actor == "td3" else 0.5
 
     @property
     def query_rule(self) -> str:
@@ -133,7 +137,12 @@ class AnswerBeliefConfig(ComputedBeliefConfig, GrownConfig):
             alarm_ranked=199,
             alarm_knots=1,
             verify_episodes=60,
+            query_spreads=(self.actor_spread if self.actor == "td3" else 0.0,),
         )
+
+    @property
+    def other_actors(self) -> tuple[str, ...]:
+        return (*super().other_actors, "td3")
 
     def _check_queries(self, query_space: Space, answer_space: Space) -> None:
         if self.actor != "answers":
@@ -151,6 +160,8 @@ class AnswerBeliefConfig(ComputedBeliefConfig, GrownConfig):
         spent = time.perf_counter() - began
         limit = Limit(None if seconds is None else max(1.0, seconds - spent), budget.updates)
         learner = family.learn(limit, lambda share: request.callback.on_stage("learning what observations tell", share))
+        if self.actor == "td3":
+            learner.model = learner.model.with_actor()
         return self._fitted(family, learner, began, request.seed)
 
     def _fitted(
@@ -258,7 +269,12 @@ class AnswerBeliefConfig(ComputedBeliefConfig, GrownConfig):
 
     def asked(self, belief: AnswerBelief) -> Belief:
         """The belief as it is, or asked by one of the paper's rules."""
-        return belief if self.actor == "answers" else SampledQueries(belief, self.actor)
+        if self.actor == "answers":
+            return belief
+        if self.actor != "td3":
+            return SampledQueries(belief, self.actor)
+        assert belief.model.actor is not None
+        return LearnedQueries(belief, belief.model.actor, self.aim)
 
     def build(self, shape: TaskShape, horizon: int) -> tuple[Belief, AnswerModel]:
         self._check_queries(shape.query_space, shape.answer_space)
@@ -275,6 +291,7 @@ class AnswerBeliefConfig(ComputedBeliefConfig, GrownConfig):
             self.hidden,
             self.query_offsets,
         )
+        model = model.with_actor() if self.actor == "td3" else model
         return self.asked(self.belief(model, horizon)), model
 
     def describe(self) -> str:

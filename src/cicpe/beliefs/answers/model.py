@@ -1,11 +1,13 @@
-"""Everything that is learned of a family: its prior, its likelihood and what success is, in one module."""
+"""Everything that is learned of a family: its prior, its likelihood, what success is and, where asked for, an actor."""
 
+import copy
 from typing import final
 
 import torch
 from jaxtyping import Float
 from torch import Generator, Tensor, nn
 
+from cicpe.beliefs.answers.actor import PosteriorActor
 from cicpe.beliefs.answers.frozen import FrozenNetwork
 from cicpe.beliefs.answers.heads import Heads
 from cicpe.beliefs.answers.network import Codes, LikelihoodNetwork, NetworkSizes
@@ -34,6 +36,9 @@ class AnswerModel(nn.Module):
         offsets: Of the scale on which queries are compared.
     """
 
+    actor: PosteriorActor | None
+    """What chooses queries, where an actor was learned."""
+
     def __init__(
         self,
         spaces: tuple[Space, Space],
@@ -54,6 +59,7 @@ class AnswerModel(nn.Module):
         dims = spaces[0].dim, spaces[1].dim
         self.network = LikelihoodNetwork(NetworkSizes(*dims, nuisance, context, heads.parameters, hidden), rng)
         self.codes = Codes(codes, CODE_SIZE, dims[1], rng) if codes else None
+        self.actor = None
 
     @classmethod
     def empty(
@@ -69,6 +75,13 @@ class AnswerModel(nn.Module):
     ) -> "AnswerModel":
         """A model whose weights have yet to be loaded."""
         return cls(spaces, heads, Prior(sizes, spaces[1]), context, codes, success, hidden, offsets=offsets)
+
+    def with_actor(self) -> "AnswerModel":
+        """The same model, whose parts are shared, with an actor that has yet to learn."""
+        model = copy.copy(self)
+        model._modules = dict(self._modules)
+        model.actor = PosteriorActor(self.query_space.dim, self.network.sizes.context)
+        return model
 
     def frozen_network(self) -> FrozenNetwork:
         """The network as it is now, to be asked often."""

@@ -92,7 +92,7 @@ class LikelihoodNetwork(nn.Module):
 
     def standardise(self, context: Float[Tensor, "n C"]) -> None:
         """Takes the scale of contexts from simulated ones."""
-        seen = _context_features(context)
+        seen = context_features(context)
         self.context_centre = seen.mean(dim=0)
         self.context_spread = (seen - self.context_centre).square().mean(dim=0).sqrt().clamp_min(1e-3)
 
@@ -156,7 +156,7 @@ class LikelihoodNetwork(nn.Module):
 
     def known_features(self, context: Float[Tensor, "*b C"]) -> Float[Tensor, "*b K"]:
         """Contexts as the network takes them."""
-        return ((_context_features(context) - self.context_centre) / self.context_spread).clamp(-10, 10)
+        return ((context_features(context) - self.context_centre) / self.context_spread).clamp(-10, 10)
 
     @property
     def _rows(self) -> "_StaticRows":
@@ -251,6 +251,6 @@ def _mean(parts: list[Tensor]) -> Tensor:
     return sum(parts[1:], parts[0]) / len(parts)
 
 
-def _context_features(context: Tensor) -> Tensor:
+def context_features(context: Tensor) -> Tensor:
     """The context and the logarithm of its size."""
     return torch.cat([context, context.abs().clamp_min(1e-6).log()], dim=-1)

@@ -39,7 +39,7 @@ def with_context(context_BC: Tensor, *parts_BT: Tensor) -> Tensor:
     return torch.cat([*parts_BT, context_BTC], dim=-1)
 
 
-def time_features(prefix_BP: Tensor) -> Float[Tensor, "batch prefix 3"]:
+def time_features(prefix_BP: Tensor) -> Float[Tensor, "*batch 3"]:
     """A smooth code of how many observations a prefix has."""
     t = prefix_BP.float()
     return torch.stack([torch.log1p(t) / 3, t / 50, 1 / (1 + t)], dim=-1)

@@ -20,6 +20,8 @@ from cicpe.spaces import Space, Sphere
 
 REACH = 3.0
 """How many of the posterior's standard deviations a relative query may lie from its mean."""
+KNEE = 1.5
+"""Where a tanh counts as saturating: at nine tenths of its way."""
 
 
 @final
@@ -56,10 +58,10 @@ class ActorConfig(GrownConfig):
 class Policy(NamedTuple):
     """A diagonal Gaussian over queries in unit coordinates, before it is projected into the query space."""
 
-    mean_unit: Float[Tensor, "batch prefix query"]
-    log_std_unit: Float[Tensor, "batch prefix query"]
+    mean_unit: Float[Tensor, "*batch query"]
+    log_std_unit: Float[Tensor, "*batch query"]
     """The spread of its draws: learnt, or the exploration noise of a deterministic actor."""
-    raw: Float[Tensor, "batch prefix query"]
+    raw: Float[Tensor, "*batch query"]
     """What the tanh was given: far from zero it saturates, and no gradient comes back."""
 
 
@@ -157,3 +159,23 @@ def moments(posterior: Posterior, space: Space) -> tuple[Tensor, Tensor]:
     mean = space.to_unit(posterior.recommendation).detach()
     std = (posterior.std / space.unit_scale).detach()
     return mean, std.log().clamp(*LOG_STD)
+
+
+def imitation(
+    mean: Float[Tensor, "*batch query"], log_std: Float[Tensor, "*batch query"], policy: Policy
+) -> Float[Tensor, "*batch"]:
+    """KL(I || pi) of diagonal Gaussians in unit coordinates, I given by its moments.
+
+    sum_i log(s_pi / s_I) + (s_I^2 + (m_I - m_pi)^2) / (2 s_pi^2) - 1/2.
+    """
+    ratio = 2 * (log_std - policy.log_std_unit)
+    apart = (mean - policy.mean_unit) * torch.exp(-policy.log_std_unit)
+    return ((ratio.exp() + apart.square() - ratio - 1) / 2).sum(dim=-1)
+
+
+def saturation(policy: Policy) -> Float[Tensor, "*batch"]:
+    """How far the actor's tanh saturates, from where no critic could call it back.
+
+    sum_i max(|raw_i| - KNEE, 0)^2.
+    """
+    return (policy.raw.abs() - KNEE).clamp_min(0).square().sum(dim=-1)
