@@ -48,6 +48,13 @@ def runs(asked: argparse.Namespace) -> Iterator[Run]:
             yield run_for(family, dim, actor, recipe_of(actor, asked.recipe), asked.weights != OWN)
 
 
+def curve(run: Run) -> list[list[float]]:
+    """Updates, accuracy and queries at the looks that a network took at itself while it was trained."""
+    log = run.folder / "log.jsonl"
+    lines = [json.loads(line) for line in log.read_text().splitlines()] if log.exists() and not run.is_shared else []
+    return [[line["update"], line["accuracy"], line["queries"]] for line in lines if line.get("look")]
+
+
 def measured(run: Run, model: cicpe.Model, episodes: int) -> Iterator[dict[str, Any]]:
     """The figures of a model in the cells of its family."""
     about = model.description
@@ -74,6 +81,7 @@ def measured(run: Run, model: cicpe.Model, episodes: int) -> Iterator[dict[str, 
                 "accuracy_ci": result.accuracy_ci,
                 "mean_queries": result.mean_queries,
                 "mean_queries_ci": result.mean_queries_ci,
+                "curve": curve(run),
             }
 
 

@@ -9,6 +9,8 @@ from cicpe.baselines.published import published
 
 CLOSED_FORM = ("regression", "Gaussian processes")
 """Memories and posteriors that rest on a closed-form regression."""
+LOOKS = 10
+"""Looks of a training curve that are shown."""
 SEEN = "seen"
 """Regions of copper that a model was trained on: beside the others, and no cell of the paper's."""
 
@@ -80,6 +82,24 @@ def table(rows: Sequence[dict[str, Any]]) -> Iterator[str]:
         yield f"| {cell} | " + " | ".join(own.get(name, "") for name in columns) + " |"
 
 
+def curves(rows: Sequence[dict[str, Any]]) -> Iterator[str]:
+    """How the networks of one family and dimension came to what they are, at about ten looks at themselves."""
+    looks = {column(row): row["curve"] for row in rows if row.get("curve")}
+    if looks:
+        yield ""
+        yield (
+            "Over training, on episodes of the training family that the actor queried itself, stopped at an (uncalibrated) confidence of "
+            "0.9 at the middle epsilon: *update: accuracy / mean queries*."
+        )
+        yield ""
+    for name, curve in looks.items():
+        n = min(LOOKS, len(curve))
+        some = [curve[round(i * (len(curve) - 1) / max(1, n - 1))] for i in range(n)]
+        yield f"- {name}: " + ", ".join(
+            f"{update}: {accuracy:.2f} / {queries:.0f}" for update, accuracy, queries in some
+        )
+
+
 def _cell(row: dict[str, Any]) -> str:
     """Epsilon and noise, and which regions of copper."""
     return " ".join([f"({row['epsilon']:g}, {row['noise']:g})", *([row["regions"]] if "regions" in row else [])])
@@ -95,7 +115,8 @@ def heading(rows: Sequence[dict[str, Any]]) -> str:
         "every query that it may make; † marks what rests on a closed-form regression. A *miss* falls short of accuracy "
         f"{1 - DELTA:g} or needs more queries than the paper's actor of that name. Of the paper's {wanted} combinations of cell and actor, "
         f"{len(there)} are measured.\n\n"
-        "TS, TTPS and uniform queries need a posterior and nothing that is trained for them. Where a column says *weights of* a model, of the "
+        "TS, TTPS and uniform queries need a posterior and nothing that is trained for them; TD3 on a learned likelihood reads one, too, and its actor "
+        "is trained while the posterior stays as it is. Where a column says *weights of* a model, of the "
         "zoo or trained here, that model was trained once for its family and dimension, the actor reads its posterior, and its "
         "thresholds are chosen anew on held-out episodes of the actor's own; the updates are those of the model. Every other column is a model that was "
         "trained with its actor. ‡ marks weights that have hardly seen histories such as uniform queries give: the figures say more about "
@@ -108,7 +129,7 @@ def page(rows: Sequence[dict[str, Any]], notes: str = "") -> str:
     lines = ["# Actors compared", "", heading(rows)]
     for family, dim in dict.fromkeys((cell["problem"], cell["dim"]) for cell in CELLS):
         some = [row for row in rows if (row["problem"], row["dim"]) == (family, dim)]
-        lines += ["", f"## {family}, d = {dim}", "", *(table(some) if some else ["Not measured yet."])]
+        lines += ["", f"## {family}, d = {dim}", "", *(table(some) if some else ["Not measured yet."]), *curves(some)]
     missed = [(row, short) for row in rows if (short := misses(row)) is not None]
     lines += ["", "## Misses", ""]
     lines += [

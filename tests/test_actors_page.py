@@ -211,3 +211,12 @@ def test_the_rows_of_copper_are_those_of_its_own_page(actors: ModuleType, page: 
     assert "ts (functions, Gaussian processes †, weights of `resolvable`, 250 updates)" in text
     assert "| (0.2, 0) held-out | 1.000 / 25.0 (0.913 / 22) **miss** |" in text
     assert "| (0.2, 0) seen | 0.500 / 55.0 |" in text
+
+
+def test_a_page_shows_how_a_network_was_trained(page: ModuleType) -> None:
+    looks = [[100 * i, i / 50, 60.0 - i] for i in range(40)]
+    text = page.page([row(curve=looks)])
+    (line,) = [line for line in text.splitlines() if line.startswith("- td3")]
+    assert line.endswith("3900: 0.78 / 21")
+    assert line.count(" / ") == 10
+    assert "Over training" not in page.page([row()])
