@@ -105,6 +105,7 @@ def played(belief: Belief, problem: Problem, epsilon: float, seconds: float, see
     Returns:
         What the belief would have done at every prefix.
     """
+    belief.prepare()
     rng, began = torch.Generator().manual_seed(seed), time.perf_counter()
     parts: list[EpisodeTable] = []
     settings = RecordSettings((epsilon,), certain=CERTAIN, deadline=began + 2 * seconds)

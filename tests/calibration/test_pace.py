@@ -15,6 +15,7 @@ from cicpe.calibration.alarm_fit import AlarmSizes, affordable_sizes
 from cicpe.calibration.pace import PilotEstimate, lengthened, shortened
 from cicpe.calibration.thresholds import CalibrationRequest, calibrate
 from cicpe.problems.binary_search import BinarySearch
+from cicpe.scoring import EPISODES, played
 from cicpe.spaces import Space
 from watches import Watch
 
@@ -39,7 +40,7 @@ class Slow(Belief):
     most_at_once: int = 256
     asked: list[int] = field(default_factory=list)
     table: float = 0.0
-    """Seconds that the first observation takes beside."""
+    """Seconds that something takes that all episodes need."""
     made: list[bool] = field(default_factory=list)
 
     @property
@@ -53,9 +54,12 @@ class Slow(Belief):
     def begin(self, context: Tensor) -> Seen:
         return Seen(torch.zeros(len(context), dtype=torch.long))
 
-    def update(self, state: Seen, query: Tensor, observation: Tensor) -> Seen:
+    def prepare(self) -> None:
         self.watch.seconds += 0.0 if self.made else self.table
         self.made.append(True)
+
+    def update(self, state: Seen, query: Tensor, observation: Tensor) -> Seen:
+        assert self.made or not self.table, "the table is made before anybody looks at the clock"
         return Seen(state.time_B + 1)
 
     def assess(
@@ -218,6 +222,14 @@ def test_a_table_that_is_made_once_is_not_counted_for_every_query(watch: Watch) 
     belief = Slow(watch, 1e-4, table=6.0)
     affordable = affordable_sizes(belief, PROBLEM, query_spread=0.0, epsilon=0.3, sizes=sizes, seconds=30.0, seed=0)
     assert affordable == sizes
+    # A horizon is not cut for its sake, more episodes are scored than the first few, and as many as fit calibrate.
+    assert shortened(Slow(watch, 1e-4, table=6.0), PROBLEM, 0.3, 100.0, seed=1).horizon == 400
+    assert played(Slow(watch, 1e-4, table=6.0, horizon=20), PROBLEM, 0.3, 5.0, seed=1).loss.shape[1] == EPISODES
+    episodes = []
+    for table in (0.0, 6.0):
+        request = CalibrationRequest((0.3, 0.3), PLAN, 3000, 1, seconds=30.0)
+        episodes.append(calibrate(Slow(watch, 5e-4, table=table, horizon=40), PROBLEM, request).episodes)
+    assert episodes[1] > 0.7 * episodes[0]
 
 
 def test_the_watch_is_what_the_limits_are_read_from(watch: Watch) -> None:

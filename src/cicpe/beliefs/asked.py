@@ -57,6 +57,9 @@ class AskedBelief(Belief):
     def with_horizon(self, horizon: int) -> "AskedBelief":
         return replace(self, belief=self.belief.with_horizon(horizon))
 
+    def prepare(self) -> None:
+        self.belief.prepare()
+
     def begin(self, context: Float[Tensor, "batch context"]) -> Any:
         return self.belief.begin(context)
 

@@ -132,6 +132,9 @@ class Belief(LearnsFromPlates):
         """
         return self.query_space.sample(n, rng)
 
+    def prepare(self) -> None:
+        """Computes what many episodes will need, where there is such a thing, before anybody times them."""
+
     def refuse_costs(self, costs: Sequence[Tensor]) -> None:
         """Refuses costs, in beliefs that do not value queries.
 

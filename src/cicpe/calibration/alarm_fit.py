@@ -219,16 +219,17 @@ def affordable_sizes(
     Returns:
         All of the sizes or a share of them; None where even the smallest alarm takes much longer.
     """
-    began, fit = time.perf_counter(), Fit(belief, problem, query_spread, epsilon, seed)
-    has_head = belief.prediction_head() is not None
-    least, affordable, first = sizes.scaled(0.0).cost(has_head), 0.0, min(1, belief.horizon - 1)
+    start = time.perf_counter()
+    belief.prepare()
+    prepared = time.perf_counter() - start
+    fit, has_head = Fit(belief, problem, query_spread, epsilon, seed), belief.prediction_head() is not None
+    least, affordable = sizes.scaled(0.0).cost(has_head), 0.0
     for step in fit.steps(problem, PILOT, fit.rng(0)):
-        spent = time.perf_counter() - began
-        if step.time <= first:  # the first observation may have made a table, which is made once
-            before = spent if step.time == first else 0.0
+        spent = time.perf_counter() - start
+        if step.time == 0:
             continue
         # Episodes of a network cost less the more of them are played together.
-        each = (spent - before) * belief.horizon / (step.time - first) / PILOT / (4.0 if has_head else 1.0)
+        each = (spent - prepared) * belief.horizon / step.time / PILOT / (4.0 if has_head else 1.0)
         affordable = (seconds - spent) / max(each, 1e-9)
         if spent > PILOT_SHARE * seconds and least > OVERDUE * affordable:
             return None  # the pilot itself would outlast the time

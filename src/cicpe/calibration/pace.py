@@ -91,6 +91,7 @@ def pilot(
     Returns:
         The queries that are enough, of those that the limit allowed, and how long episodes and queries take.
     """
+    belief.prepare()
     began, rng = time.perf_counter(), torch.Generator().manual_seed(seed)
     settings = RecordSettings((epsilon,), query_spread, certain=certain, deadline=began + limit)
     table = tabulate(belief, TaskBatch.draw(problem, episodes, rng), settings, rng)
@@ -184,6 +185,7 @@ def find_pace(
     Returns:
         The pace.
     """
+    belief.prepare()
     began, rng = time.perf_counter(), torch.Generator().manual_seed(seed)
     settings = replace(settings, certain=hasty, deadline=began + PACE_SHARE * seconds)
     table = tabulate(belief, TaskBatch.draw(problem, PACE_EPISODES, rng), settings, rng)

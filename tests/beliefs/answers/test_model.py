@@ -136,6 +136,8 @@ def test_a_table_of_queries_is_made_once_for_all_horizons_and_stays_here(dose: c
     sent = pickle.loads(pickle.dumps(belief))
     assert "tables" not in vars(sent.search)
     assert len(pickle.dumps(belief)) < 4e6
+    sent.prepare()  # before anybody looks at the clock
+    assert sent.search.tables.keys() == belief.search.tables.keys()
 
 
 def test_what_was_found_is_in_the_configuration(dose: cicpe.Model, source: FittedBelief) -> None:

@@ -102,6 +102,10 @@ class AnswerBelief(Belief):
     def tensors(self) -> Mapping[str, Tensor]:
         return self.model.state_dict()
 
+    @torch.no_grad()
+    def prepare(self) -> None:
+        self._table(make=True)
+
     def begin(self, context: Float[Tensor, "batch context"]) -> Any:
         return self.search.begin(context)
 
