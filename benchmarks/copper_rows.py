@@ -19,10 +19,10 @@ AGENTS = {
     "functions-ts": ("ts", *FUNCTIONS, "resolvable"),
     "functions-ttps": ("ttps", *FUNCTIONS, "resolvable"),
     "functions-uniform": ("uniform", *FUNCTIONS, "resolvable"),
-    "lattice-ts": ("ts", *NETWORK, "lattice-td3"),
-    "lattice-ttps": ("ttps", *NETWORK, "lattice-td3"),
+    "lattice-ts": ("ts", *NETWORK, "lattice"),
+    "lattice-ttps": ("ttps", *NETWORK, "lattice"),
     "lattice-td3": ("td3", *NETWORK, OWN),
-    "lattice-uniform": ("uniform", *NETWORK, "lattice-td3"),
+    "lattice-uniform": ("uniform", *NETWORK, "lattice"),
 }
 """What scripts/copper.py calls an agent: its actor, recipe and memory, and whose weights it has."""
 PARTS = {"held-out": "held-out", "train": "seen"}

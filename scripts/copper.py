@@ -94,7 +94,7 @@ KINDS = {
     "lattice-ts": Kind(RESOLVABLE, {"actor": "ts", "episodes": 4096}, (0,), shares="lattice"),
     "lattice-ttps": Kind(RESOLVABLE, {"actor": "ttps", "episodes": 4096}, (0,), shares="lattice"),
     "lattice-uniform": Kind(RESOLVABLE, {"actor": "uniform", "episodes": 4096}, (0,), shares="lattice"),
-    "lattice-td3": Kind(RESOLVABLE, lattice("td3", 4500, 50, (0.5, 1.0, 1.5, 2.0)), (0,)),
+    "lattice-td3": Kind(RESOLVABLE, lattice("td3", 3000, 40, (0.5, 1.0, 1.0, 1.5)), (0,)),
     "ts": Kind({}, {**NETWORK, "actor": "ts"}, (0,)),
     "td3": Kind({}, {**NETWORK, "actor": "td3"}, (0,)),
 }

@@ -186,8 +186,8 @@ def actor_section(figures: dict[str, Any]) -> list[str]:
         "",
         "These agents are trained and calibrated on the *resolvable* training regions of a split (their varied tasks among them), and tested on "
         "resolvable regions. TS, TTPS and uniform queries read a posterior: that of the belief over functions, fitted once per split, "
-        "or that of one network (recipe `fast`, memory and posterior `lattice`, trained with TD3). † marks what rests on a closed-form "
-        "regression. TD3 is trained with its network; on a belief over functions it is not defined, since that has no critic. "
+        "or that of one network (recipe `fast`, memory and posterior `lattice`, trained with Thompson queries). † marks what rests on a closed-form "
+        "regression. TD3 is trained with a network of its own; on a belief over functions it is not defined, since that has no critic. "
         f"Processor minutes per agent, fit and thresholds together, at most: {times}. A *miss* is short of accuracy 0.9, or of the paper's "
         "queries for the actor of that name; the paper has no TTPS and no uniform queries here.",
         "",
@@ -213,8 +213,9 @@ def curve_lines(figures: dict[str, Any]) -> list[str]:
             f"| {name.removeprefix('curve-')}: after | " + " | ".join(f"{row['update']}" for row in some) + " |",
             "|---" * (len(some) + 1) + "|",
             "| | " + " | ".join(f"{row['accuracy']:.2f} / {row['queries']:.0f}" for row in some) + " |",
+            "",
         ]
-    return lines
+    return lines[:-1]
 
 
 def baseline_lines(figures: dict[str, Any]) -> list[str]:
