@@ -150,7 +150,22 @@ def test_the_bound_is_exact() -> None:
                 column
             ]
             bound = 0.0 if correct == 0 else beta.ppf(0.05, correct, n - correct + 1)
-            assert (cell is not None) == (bound >= 1 - (1 - reserve(n)) * delta)
+            assert (cell is not None) == (bound >= 1 - delta)
+
+
+def test_a_reserve_is_kept_where_that_is_possible_and_no_reason_to_refuse() -> None:
+    n, values = 4000, torch.tensor([0.9, 0.8])
+    stops = [torch.full((n,), column) for column in range(2)]
+
+    def chosen_of(*accuracy: float) -> float | None:
+        success = torch.arange(n)[:, None] < torch.tensor(accuracy) * n
+        cell = thresholds.choose_cells(success, stops, values, 0.05)[COLUMN]
+        return None if cell is None else cell.accuracy
+
+    assert beta.ppf(0.05, 0.912 * n, n - 0.912 * n + 1) > 0.9
+    assert chosen_of(0.93, 0.912) == pytest.approx(0.93), "the next one would keep no reserve"
+    assert chosen_of(0.912, 0.912) == pytest.approx(0.912), "safe, and all that there is"
+    assert chosen_of(0.905, 0.93) is None, "not safe by its bound"
 
 
 def test_few_episodes_are_asked_for_no_more_than_their_wide_bound() -> None:

@@ -4,7 +4,8 @@ Episodes are played once to the horizon without stopping; what the agent would h
 how confident it was are recorded at every prefix, for a grid of epsilon. Any threshold can then be
 judged without playing again. For each (epsilon, delta) the thresholds are tested from the safest
 down, each at level ``alpha`` by an exact binomial bound on success, until the first that fails. A tenth
-of delta is kept in reserve; less where episodes are few, whose bound is wide.
+of delta is kept in reserve; less where episodes are few, whose bound is wide, and nothing where no threshold
+would be safe enough with it.
 """
 
 import time
@@ -15,6 +16,7 @@ from functools import partial
 from typing import final
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -41,6 +43,7 @@ COST_SHARE = 0.125
 COST_TIME = 1.67
 """How much longer calibration takes with them."""
 DEFAULT_PLAN = CalibrationPlan()
+Bools = npt.NDArray[np.bool_]
 
 
 @final
@@ -275,6 +278,8 @@ def choose_cells(
 ) -> Cells:
     """For each delta, the last threshold before the first whose success bound falls below 1 - (1 - reserve) delta.
 
+    Where already the first does, the reserve is given up.
+
     Args:
         success: Whether the recommendation at every prefix succeeds: episode x prefix.
         stops: The stopping time of every episode, for every threshold.
@@ -292,8 +297,9 @@ def choose_cells(
     bound, _ = clopper_pearson(correct, n, alpha)
     cells: list[ThresholdCell | None] = []
     for column, delta in enumerate(DELTAS):
-        failed = np.nonzero(bound < 1 - (1 - reserve(n)) * delta)[0]
-        last = (int(failed[0]) if len(failed) else len(thresholds)) - 1
+        # What cannot be served with a reserve is served without one: the bound holds all the same.
+        wanted = (1 - (1 - reserve(n)) * delta, 1 - delta)
+        last = next((last for need in wanted if (last := _last_before(bound < need)) >= 0), -1)
         if floors is not None:
             last = min(last, int((thresholds >= floors[column]).sum()) - 1)
         if last < 0:
@@ -307,6 +313,11 @@ def choose_cells(
             cell = cell._replace(risky=float(thresholds[last + 1 + lower[0]]), share=share)
         cells.append(cell)
     return tuple(cells)
+
+
+def _last_before(failed: Bools) -> int:
+    """The place before the first failure; the last where there is none, and -1 where the first fails."""
+    return int(np.argmax(failed)) - 1 if failed.any() else len(failed) - 1
 
 
 def _best_spread(run: CalibrationRun, plan: CalibrationPlan, seed: int, episodes: int = 2048) -> float:

@@ -49,7 +49,7 @@ SAMPLED_ROUNDS, SAMPLED_LATER, RANDOM = 0.3, 0.2, 0.05
 UPDATES, BATCH, RATE = 200, 256, 1e-3
 """Updates per round, steps per update, and the learning rate."""
 DELAY, POLYAK, SMOOTHING = 2, 0.01, 0.2
-"""Critic updates per one of the actor; the rate of the averages; target noise in the policy's standard deviations."""
+"""Updates of the critics per one of the actor; the rate of the averages; target noise in the policy's standard deviations."""
 FEWEST_ROUNDS = 4
 """Rounds, at least, where the budget is one of updates."""
 SPREADS = (0.0, 1.0)
@@ -69,7 +69,7 @@ class Transitions(NamedTuple):
 
 
 @final
-class Critic(nn.Module):
+class QueryCritic(nn.Module):
     """Q(h, a), of what the actor sees and where the query lies beside the recommendation."""
 
     def __init__(self, actor: PosteriorActor, rng: Generator) -> None:
@@ -190,7 +190,7 @@ class ActorLearner:
 
     def __init__(self, actor: PosteriorActor, space: Space, rng: Generator) -> None:
         self.actor, self.space, self.rng, self.updates = actor, space, rng, 0
-        self.critics = nn.ModuleList([Critic(actor, rng), Critic(actor, rng)])
+        self.critics = nn.ModuleList([QueryCritic(actor, rng), QueryCritic(actor, rng)])
         self.slow_actor, self.slow_critics = copy.deepcopy(actor), copy.deepcopy(self.critics)
         self._of_actor = torch.optim.Adam(actor.parameters(), lr=RATE)
         self._of_critics = torch.optim.Adam(self.critics.parameters(), lr=RATE)
