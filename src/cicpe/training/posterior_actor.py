@@ -49,7 +49,7 @@ SAMPLED_ROUNDS, SAMPLED_LATER, RANDOM = 0.3, 0.2, 0.05
 UPDATES, BATCH, RATE = 200, 256, 1e-3
 """Updates per round, steps per update, and the learning rate."""
 DELAY, POLYAK, SMOOTHING = 2, 0.01, 0.2
-"""Updates of the critics per one of the actor; the rate of the averages; target noise in the policy's standard deviations."""
+"""Updates of the critics per one of the actor; the rate of the averages; target noise in the policy's spread."""
 FEWEST_ROUNDS = 4
 """Rounds, at least, where the budget is one of updates."""
 SPREADS = (0.0, 1.0)
