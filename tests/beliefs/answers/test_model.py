@@ -140,6 +140,17 @@ def test_a_table_of_queries_is_made_once_for_all_horizons_and_stays_here(dose: c
     assert sent.search.tables.keys() == belief.search.tables.keys()
 
 
+def test_particles_that_are_not_honest_can_look_once_more(source: FittedBelief) -> None:
+    """A race tries one more cloud, of more particles, before an episode stops; and does so once."""
+    assert [fit.config.search for fit in source.variants()] == ["particles"]
+    (more,) = source.alternatives()
+    assert isinstance(more.config, AnswerBeliefConfig)
+    assert isinstance(more.belief, AnswerBelief)
+    assert (more.config.last_points, more.config.search) == (4 * 256, "particles, and a last cloud")
+    assert more.belief.search.last_particles == 4 * 256  # type: ignore[union-attr]
+    assert not more.alternatives()
+
+
 def test_what_was_found_is_in_the_configuration(dose: cicpe.Model, source: FittedBelief) -> None:
     line, plane = dose.description.training, source.config
     assert isinstance(line, AnswerBeliefConfig)
