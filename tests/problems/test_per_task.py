@@ -80,8 +80,16 @@ def test_per_task_shapes_and_values() -> None:
 
 def test_per_task_loss_defaults_to_the_distance_of_the_answer_space() -> None:
     problem = FindPeak()
+    assert problem.has_default_loss
     assert problem.has_distance_loss
     assert not FindHeight().has_distance_loss
+
+    class Written(FindPeak):
+        def loss_one(self, task: Any, answer: Any) -> float:
+            return float(np.linalg.norm(answer - self.target_one(task)))
+
+    assert not Written().has_default_loss
+    assert Written().has_distance_loss, "it is measured, and not read off the methods that there are"
     tasks = TaskBatch.draw(problem, 5, make_rng())
     answers = torch.rand((5, 2), generator=make_rng(1))
     distance = (answers - tasks.target).norm(dim=-1)

@@ -233,9 +233,19 @@ class Problem(ABC):
         return torch.zeros(len(parameters))
 
     @property
-    def has_distance_loss(self) -> bool:
-        """Whether the loss is the answer space's own distance to the target."""
+    def has_default_loss(self) -> bool:
+        """Whether nobody has written a loss, which is then the answer space's own distance to the target."""
         return type(self).loss is Problem.loss
+
+    @cached_property
+    def has_distance_loss(self) -> bool:
+        """Whether the loss is that distance, also where it was written out: measured on some tasks."""
+        if self.has_default_loss:
+            return True
+        rng = torch.Generator().manual_seed(0)
+        tasks, answer = TaskBatch.draw(self, 256, rng), self.answer_space.sample(256, rng)
+        distance = self.answer_space.distance(answer, tasks.target)
+        return bool(torch.allclose(tasks.loss(answer), distance, rtol=1e-3, atol=1e-6))
 
     @cached_property
     def observation_dim(self) -> int:
@@ -391,7 +401,7 @@ class TaskBatch:
         Returns:
             The same shape without its last dimension.
         """
-        if self.problem.has_distance_loss:
+        if self.problem.has_default_loss:
             n, dim = self.target.shape
             extra = (1,) * (answer.ndim - 2)
             return self.problem.answer_space.distance(answer, self.target.view(n, *extra, dim))

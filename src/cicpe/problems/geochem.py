@@ -256,11 +256,11 @@ class Geochem(Problem):
         return task.peak
 
     @property
-    def has_distance_loss(self) -> bool:
+    def has_default_loss(self) -> bool:
         return self.scored_by == "distance"
 
     def loss(self, task: GeochemTask, answer: Float[Tensor, "n 2"]) -> Float[Tensor, " n"]:
-        if self.has_distance_loss:
+        if self.has_default_loss:
             return super().loss(task, answer)
         return (task.height - self.value(task, answer)).clamp_min(0)
 

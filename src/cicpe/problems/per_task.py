@@ -100,8 +100,8 @@ class PerTaskProblem(Problem):
         return ()
 
     @property
-    def has_distance_loss(self) -> bool:
-        """Whether the loss is the answer space's own distance to the target."""
+    def has_default_loss(self) -> bool:
+        """Whether nobody has written a loss, which is then the answer space's own distance to the target."""
         cls = type(self)
         return cls.loss_one is PerTaskProblem.loss_one and cls.loss is PerTaskProblem.loss
 
@@ -128,7 +128,7 @@ class PerTaskProblem(Problem):
         )
 
     def loss(self, task: Tasks, answer: Float[Tensor, "n answer"]) -> Float[Tensor, " n"]:
-        if self.has_distance_loss:
+        if self.has_default_loss:
             return super().loss(task, answer)
         losses = [self.loss_one(single, point) for single, point in zip(task, _rows(answer), strict=True)]
         return self._stack("loss_one", losses, 1, "the loss of one answer")[:, 0]

@@ -88,6 +88,10 @@ class Shifted(Problem, ABC):
         return self.problem.loss(task.task, answer)
 
     @property
+    def has_default_loss(self) -> bool:
+        return self.problem.has_default_loss
+
+    @property
     def has_distance_loss(self) -> bool:
         return self.problem.has_distance_loss
 

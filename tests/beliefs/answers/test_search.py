@@ -150,7 +150,7 @@ def test_plausible_answers_are_no_queries_of_another_space() -> None:
     with pytest.raises(InvalidInput, match="both spaces must be one"):
         config.fit(FitRequest(problem, Budget(updates=1), 0, TrainingCallback()))
     with pytest.raises(InvalidInput, match="ts, ttps, uniform"):
-        AnswerBeliefConfig().with_actor("td3")
+        AnswerBeliefConfig().with_actor("search")
 
 
 def test_somebody_has_to_choose_the_queries() -> None:

@@ -87,7 +87,7 @@ class Success(nn.Module):
             The space's distance where that is the loss, else a fitted network.
         """
         space = problem.answer_space
-        if problem.has_distance_loss or _is_distance(problem, rng):
+        if problem.has_distance_loss:
             return cls(space, learned=False)
         held_out = _Losses.draw(problem, nuisance, rng, HELD_OUT)
         plain = cls(space, learned=True)
@@ -236,14 +236,6 @@ class ComparedAnswers(NamedTuple):
     """The loss; the mean of its logarithm, where it was learned."""
     log_std_BAN: Float[Tensor, "*batch A N"] | None = None
     """Logarithm of that logarithm's standard deviation, where it was learned."""
-
-
-def _is_distance(problem: Problem, rng: Generator, n: int = 1024) -> bool:
-    """Whether a loss that was written out is the space's distance all the same."""
-    tasks = TaskBatch.draw(problem, n, rng)
-    answer = problem.answer_space.sample(n, rng)
-    distance = problem.answer_space.distance(answer, tasks.target)
-    return bool(torch.allclose(tasks.loss(answer), distance, rtol=1e-3, atol=1e-6))
 
 
 @final
