@@ -13,7 +13,7 @@ import torch
 from jaxtyping import Float
 from torch import Generator, Tensor, nn
 
-from cicpe.beliefs.answers.network import context_features
+from cicpe.beliefs.answers.network import context_features, context_scale
 from cicpe.beliefs.asked import AskedBelief
 from cicpe.beliefs.base import EDGE, Assessment
 from cicpe.beliefs.network.layers import LOG_STD, mlp, time_features
@@ -53,9 +53,7 @@ class PosteriorActor(nn.Module):
 
     def standardise(self, context: Float[Tensor, "n C"]) -> None:
         """Takes the scale of contexts from simulated ones."""
-        seen = context_features(context)
-        self.context_centre = seen.mean(dim=0)
-        self.context_spread = (seen - self.context_centre).square().mean(dim=0).sqrt().clamp_min(1e-3)
+        self.context_centre, self.context_spread = context_scale(context)
 
     def seen(self, assessment: Assessment, context_BC: Tensor, space: Space) -> Float[Tensor, "batch F"]:
         """What it sees of histories: an assessment at the epsilon that it aims at, and contexts."""

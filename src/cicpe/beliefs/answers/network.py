@@ -92,9 +92,7 @@ class LikelihoodNetwork(nn.Module):
 
     def standardise(self, context: Float[Tensor, "n C"]) -> None:
         """Takes the scale of contexts from simulated ones."""
-        seen = context_features(context)
-        self.context_centre = seen.mean(dim=0)
-        self.context_spread = (seen - self.context_centre).square().mean(dim=0).sqrt().clamp_min(1e-3)
+        self.context_centre, self.context_spread = context_scale(context)
 
     def forward(
         self, query: Float[Tensor, "*#b Q"], place: Float[Tensor, "*#b V"], context: Float[Tensor, "*#b C"]
@@ -254,3 +252,10 @@ def _mean(parts: list[Tensor]) -> Tensor:
 def context_features(context: Tensor) -> Tensor:
     """The context and the logarithm of its size."""
     return torch.cat([context, context.abs().clamp_min(1e-6).log()], dim=-1)
+
+
+def context_scale(context: Tensor) -> tuple[Tensor, Tensor]:
+    """Centre and spread of the features of contexts."""
+    seen = context_features(context)
+    centre = seen.mean(dim=0)
+    return centre, (seen - centre).square().mean(dim=0).sqrt().clamp_min(1e-3)
