@@ -14,7 +14,7 @@ from actor_models import OWN
 
 from cicpe.evaluation.bootstrap import Mean, bootstrap_mean
 
-FUNCTIONS, NETWORK = ("functions", "Gaussian processes"), ("fast", "lattice")
+FUNCTIONS, NETWORK, GAP = ("functions", "Gaussian processes"), ("fast", "lattice"), ("fast", "lattice, value gap")
 AGENTS = {
     "functions-ts": ("ts", *FUNCTIONS, "resolvable"),
     "functions-ttps": ("ttps", *FUNCTIONS, "resolvable"),
@@ -23,6 +23,8 @@ AGENTS = {
     "lattice-ttps": ("ttps", *NETWORK, "lattice"),
     "lattice-td3": ("td3", *NETWORK, OWN),
     "lattice-uniform": ("uniform", *NETWORK, "lattice"),
+    "lattice-value-ts": ("ts", *GAP, "lattice-value"),
+    "lattice-value-td3": ("td3", *GAP, OWN),
 }
 """What scripts/copper.py calls an agent: its actor, recipe and memory, and whose weights it has."""
 PARTS = {"held-out": "held-out", "train": "seen"}

@@ -80,7 +80,7 @@ def lattice(actor: str, updates: int, horizon: int, query_spreads: Sequence[floa
 
 
 EVERY = tuple(range(FOLDS))
-RESOLVABLE = {"group": "resolvable"}
+RESOLVABLE, VALUE = {"group": "resolvable"}, {"scored_by": "value"}
 SHARED = {"episodes": 800, "seed": 1}
 KINDS = {
     "distance": Kind({}, BELIEF, EVERY),
@@ -88,13 +88,16 @@ KINDS = {
     "functions-ts": Kind(RESOLVABLE, {**SHARED, "actor": "ts"}, EVERY, shares="resolvable"),
     "functions-ttps": Kind(RESOLVABLE, {**SHARED, "actor": "ttps"}, shares="resolvable"),
     "functions-uniform": Kind(RESOLVABLE, {**SHARED, "actor": "uniform"}, shares="resolvable"),
-    "value-gap": Kind({"scored_by": "value"}, BELIEF, epsilons=(0.3, 0.1)),
+    "value-gap": Kind(VALUE, BELIEF, epsilons=(0.3, 0.1)),
     "noisy": Kind({"noise": "fitted"}, BELIEF),
     "lattice": Kind(RESOLVABLE, lattice("ts", 4500, 50, (0.5, 1.0, 1.0, 1.0)), (0,)),
     "lattice-ts": Kind(RESOLVABLE, {"actor": "ts", "episodes": 4096}, (0,), shares="lattice"),
     "lattice-ttps": Kind(RESOLVABLE, {"actor": "ttps", "episodes": 4096}, (0,), shares="lattice"),
     "lattice-uniform": Kind(RESOLVABLE, {"actor": "uniform", "episodes": 4096}, (0,), shares="lattice"),
     "lattice-td3": Kind(RESOLVABLE, lattice("td3", 3000, 40, (0.5, 1.0, 1.0, 1.5)), (0,)),
+    "lattice-value": Kind(RESOLVABLE | VALUE, lattice("ts", 3000, 40, (0.5, 1.0, 1.0, 1.0)), (0, 1)),
+    "lattice-value-ts": Kind(RESOLVABLE | VALUE, {"actor": "ts", "episodes": 4096}, (0, 1), shares="lattice-value"),
+    "lattice-value-td3": Kind(RESOLVABLE | VALUE, lattice("td3", 3000, 40, (0.5, 1.0, 1.0, 1.5)), (0, 1)),
     "ts": Kind({}, {**NETWORK, "actor": "ts"}, (0,)),
     "td3": Kind({}, {**NETWORK, "actor": "td3"}, (0,)),
 }

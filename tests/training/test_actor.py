@@ -16,7 +16,7 @@ from cicpe.beliefs.network.memories.recurrent import RecurrentConfig
 from cicpe.beliefs.network.memories.regression import RegressionConfig
 from cicpe.beliefs.network.network import Network, NetworkConfig
 from cicpe.beliefs.network.policy import ActorConfig, Policy, imitation, moments
-from cicpe.beliefs.network.query_rules import Aim, Learned, Search, make_actor
+from cicpe.beliefs.network.query_rules import Aim, Learned, Search, Thompson, make_actor
 from cicpe.calibration.thresholds import CalibrationRun
 from cicpe.episodes.table import RecordSettings
 from cicpe.errors import InvalidInput
@@ -163,10 +163,27 @@ def test_the_paper_recipe_learns_its_queries_where_they_are_not_answers() -> Non
     assert deterministic.network.actor == ActorConfig(hidden=128, relative=False, own_memory=True)
     assert gaussian.network.actor == ActorConfig(hidden=128, relative=False, own_memory=True, gaussian=True)
     assert deterministic.network.critic.twin
-    # A deterministic actor is deployed without its noise, a Gaussian one as it draws.
+    # A deterministic actor is deployed without its noise, a Gaussian one greedily.
     assert deterministic.calibration.query_spreads == (0.0,)
-    assert gaussian.calibration.query_spreads == (1.0,)
+    assert gaussian.calibration.query_spreads == (0.0,)
+    # One that encodes histories by itself, and is to imitate a posterior, does so from the first update.
+    assert (deterministic.has_guided_actor, gaussian.has_guided_actor) == (False, True)
     assert choose("paper", BinarySearch(dim=2)).config.query_rule == "ts"
+
+
+def test_posterior_samples_query_until_the_published_actor_takes_over_rollout_by_rollout() -> None:
+    trainer = PaperTrainer(BinarySearch(dim=2), choose("paper", BinarySearch(dim=2), "td3").config, Budget(updates=400))
+
+    def guided(progress: float) -> float:
+        rules = []
+        for update in range(0, 400, trainer.config.updates_per_rollout):
+            trainer.at.update = update
+            rules.append(trainer._rule(progress) is trainer.guide)
+        return sum(rules) / len(rules)
+
+    assert isinstance(trainer.guide, Thompson)
+    assert [guided(progress) for progress in (0.0, 0.29, 0.65, 1.0)] == [1.0, 1.0, 0.0, 0.0]
+    assert abs(guided(0.475) - 0.5) < 0.05  # half way
 
 
 def test_an_older_actor_is_written_as_it_was_read() -> None:

@@ -18,7 +18,7 @@ from torch import Generator, Tensor
 from cicpe.beliefs.network.memories.base import Dims, FunctionMemory
 from cicpe.beliefs.network.network import Network
 from cicpe.beliefs.network.posteriors.gaussian import Posterior
-from cicpe.beliefs.network.query_rules import Actor, make_actor
+from cicpe.beliefs.network.query_rules import Actor, Optimist, make_actor
 from cicpe.beliefs.network.scaling import Scaling
 from cicpe.problems import Problem, TaskBatch
 from cicpe.training.actor import actor_gradients
@@ -38,8 +38,10 @@ RANDOM_START = 0.1
 """Share of training over which queries go from uniform to the actor's own."""
 
 
-GUIDE_SPREADS = (1.0, 1.5, 2.0, 2.5)
+BOUND_SPREADS = (1.0, 1.5, 2.0, 2.5)
 """Weights of the standard deviation in the upper confidence bound that guides, one drawn per episode."""
+GOLDEN = (5**0.5 - 1) / 2
+"""Multiples of it modulo 1 are spread evenly, however many there are."""
 GUIDED_RANDOM = 0.5
 """Share of episodes with uniform queries while a guide chooses the others."""
 BY_VALUE = ("td3", "search", "acquisition")
@@ -203,7 +205,7 @@ class BaseTrainer(ABC, Generic[ConfigT]):
         seed, config = int(torch.randint(2**62, (1,), generator=self.rng)), self.config
         tasks = TaskBatch.draw(self.problem, n, torch.Generator().manual_seed(seed))
         share = self._random_share(progress)
-        spreads = GUIDE_SPREADS if self._rule(progress) is self.guide else config.query_spreads
+        spreads = BOUND_SPREADS if isinstance(self._rule(progress), Optimist) else config.query_spreads
         return seed, tasks, draw_behaviour(n, spreads, share, config.random_queries, self.rng)
 
     def _update(self, batch: Trajectories, progress: float) -> None:
@@ -254,18 +256,37 @@ class BaseTrainer(ABC, Generic[ConfigT]):
         return self.config.actor_start if self.config.actor in BY_VALUE and not guided else 0.0
 
     def _make_guide(self) -> Actor | None:
-        """A rule that chooses queries until the actor begins: the posterior's upper confidence bound.
+        """A rule that chooses queries until the actor begins.
 
-        It is there for actors whose critic tells queries apart by what they gain, where the memory holds a function.
+        That is the posterior's upper confidence bound for actors whose critic tells queries apart by what they gain,
+        where the memory holds a function; and posterior samples for an actor that is to imitate a posterior which it
+        does not look at.
         """
         by_gains = self.config.actor in BY_VALUE and self.network.critic.gain is not None
-        if not by_gains or not isinstance(self.network.memory, FunctionMemory):
-            return None
-        return make_actor("ucb", self.problem.query_space, self.problem.answer_space, self.network)
+        if by_gains and isinstance(self.network.memory, FunctionMemory):
+            return make_actor("ucb", self.problem.query_space, self.problem.answer_space, self.network)
+        learned = self.config.network.actor
+        if learned is not None and learned.gaussian and learned.own_memory:
+            return make_actor("ts", self.problem.query_space, self.problem.answer_space)
+        return None
 
     def _rule(self, progress: float) -> Actor:
-        """The rule that chooses queries now: the guide while the actor has not begun, where there is one."""
-        return self.guide if self.guide is not None and progress < self._uniform_start() else self.actor
+        """The rule that chooses the queries of a rollout: the guide while the actor has not begun, where there is one.
+
+        An actor that encodes histories by itself takes over rollout by rollout: it has to learn from those that its
+        own queries lead to what the posterior makes of them.
+        """
+        if self.guide is None or progress >= self._handed_over:
+            return self.actor
+        left = (self._handed_over - progress) / max(self._handed_over - self.config.actor_start, 1e-9)
+        rollout = self.at.update // self.config.updates_per_rollout
+        return self.guide if rollout * GOLDEN % 1 < left else self.actor
+
+    @property
+    def _handed_over(self) -> float:
+        """The share of training after which the actor chooses all queries."""
+        start, learned = self.config.actor_start, self.config.network.actor
+        return (1 + start) / 2 if learned is not None and learned.own_memory else start
 
     def _random_share(self, progress: float) -> float:
         """The share of episodes whose queries are all uniform; half of them at most once a guide chooses the others."""
@@ -282,7 +303,10 @@ class BaseTrainer(ABC, Generic[ConfigT]):
     def _actor_is_due(self) -> bool:
         config = self.config
         begun = self.progress >= config.actor_start or config.has_guided_actor
-        return self.network.actor is not None and begun and self.at.update % config.actor_delay == 0
+        # What is only imitated does not run away from the actor, as a young critic does.
+        imitates = config.has_guided_actor and config.actor_kl > 0 and self.progress < config.actor_start
+        delay = 1 if imitates else config.actor_delay
+        return self.network.actor is not None and begun and self.at.update % delay == 0
 
     def _descend(self, terms: LossTerms, progress: float) -> None:
         """Makes a gradient step on the terms."""

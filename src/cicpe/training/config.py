@@ -88,7 +88,8 @@ class NetworkTraining(BeliefConfig, GrownConfig):
     actor_delay: int = Field(default=2, ge=1)
     """Updates of the critic for each of the learned actor (td3)."""
     actor_start: float = Field(default=0.3, ge=0, lt=1)
-    """Share of training before the learned actor's first update; where X != A, of uniform queries (td3, search)."""
+    """Share of training before the learned actor's first update; where X != A, of uniform queries (td3, search). Where
+    the actor imitates a guide, its updates begin at once, and queries are the guide's until then."""
     actor_rate: float = Field(default=0.25, gt=0)
     """The learned actor's share of the learning rate."""
     actor_kl: float = Field(default=0.0, ge=0)
@@ -389,6 +390,10 @@ class PaperConfig(NetworkTraining):
         actor = self.network.actor
         # A deterministic actor is deployed without the noise that it explores with.
         return plan if actor is None or actor.gaussian else plan._replace(query_spreads=(0.0,))
+
+    @property
+    def has_guided_actor(self) -> bool:
+        return self.network.actor is not None and self.network.actor.gaussian and self.network.actor.own_memory
 
     @property
     def own_stop(self) -> OwnStop | None:

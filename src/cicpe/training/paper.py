@@ -85,10 +85,11 @@ class PaperTrainer(BaseTrainer[PaperConfig]):
         config = self.config
         seed, tasks, behaviour = self._fresh_tasks(config.batch, progress)
         goal = self._draw_goal(config.batch)
-        warm = progress >= config.warmup
+        rule = self._rule(progress)
+        warm = progress >= config.warmup and rule is self.actor
         stops = warm and (self.at.dual_started or not config.dual_waits)
         test = BellmanTest(self.network, goal, config.minimum_time) if stops else None
-        trajectories = collect(self.network, self.actor, tasks, self.at.horizon, behaviour, self.rng, test)
+        trajectories = collect(self.network, rule, tasks, self.at.horizon, behaviour, self.rng, test)
         self.replay.add(seed, trajectories)
         if warm:
             success = self._final_success(*self._as_deployed(trajectories, goal, behaviour))

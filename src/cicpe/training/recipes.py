@@ -164,7 +164,8 @@ def paper(problem: Problem, actor: ActorName | None = None) -> Choice:
     # A greedy query on a sphere is nearly the one before, and is not made; elsewhere it halves what is left.
     sphere = isinstance(problem.query_space, Sphere)
     spreads = (1.0, 1.0, 2.0, 4.0) if sphere else (0.0, 0.0, 0.5, 1.0)
-    samples = chosen in ("ts", "ttps")
+    imitates = chosen == "td3" and same
+    samples = chosen in ("ts", "ttps") or imitates
     first_horizon = max(20, round(1.5 * problem.answer_space.dim))
     network = PAPER_NETWORK
     if structure_of(problem).linear:
@@ -172,8 +173,10 @@ def paper(problem: Problem, actor: ActorName | None = None) -> Choice:
     config = PaperConfig(
         network=network,
         actor=chosen,
-        # Where X = A the learned actor is Gaussian, and drawn to the posterior.
-        actor_kl=IMITATION if chosen == "td3" and same else 0.0,
+        # Where X = A the learned actor is Gaussian, and drawn to the posterior. Posterior samples query until it has one
+        # to be drawn to, which its encoder, that sees the history alone, has to learn as inference does.
+        actor_kl=IMITATION if imitates else 0.0,
+        actor_rate=1.0 if imitates else 0.25,
         query_spreads=spreads if samples else (1.0,),
         deployed_spread=spreads[0] if samples else None,
         random_episodes=0.0,

@@ -34,6 +34,8 @@ MANY = 16
 """Episodes from which on a table of queries pays."""
 TOGETHER = 16
 """Episodes of a grid that are updated together: what fits a cache."""
+LEAST_DOUBT = 1e-3
+"""What is left of doubt where all particles agree."""
 NEAREST = 9
 """Even queries of several coordinates about the best of a few that are compared next, that one among them."""
 
@@ -69,6 +71,15 @@ def even_points(space: Space, n: int, seed: int = 0) -> Float[Tensor, "n Q"]:
     return sobol_points(n, space.dim, seed).float() * 2 - 1
 
 
+def steadied(confidence: Float[Tensor, "*batch"], before: Float[Tensor, "*batch"]) -> Float[Tensor, "*batch"]:
+    """A confidence held to the one before it: its doubt is the geometric mean of the two.
+
+    1 - c = sqrt((1 - c_t) (1 - c_{t-1})), each doubt at least ``LEAST_DOUBT``.
+    """
+    doubts = [(1 - part).clamp_min(LEAST_DOUBT) for part in (confidence, before)]
+    return 1 - (doubts[0] * doubts[1]).sqrt()
+
+
 @final
 @dataclass(frozen=True)
 class AnswerBelief(Belief):
@@ -85,6 +96,9 @@ class AnswerBelief(Belief):
     even_queries: int = 0
     """Queries of several coordinates that are compared, the same at every step; 0 where others are drawn at every step.
     On a line they are ``config.even``."""
+    steady: bool = False
+    """Whether confidence is held to what it was one observation ago: particles that have missed a mode are sure of another
+    all of a sudden, and the next observation tells."""
     most_at_once: int = 256
 
     @property
@@ -223,6 +237,9 @@ class AnswerBelief(Belief):
         best = self._recommend(state, posterior, epsilons)
         answers = torch.stack([self.answer_space.from_unit(answer) for answer, _ in best], dim=1)
         confidence = torch.stack([share for _, share in best], dim=1).float()
+        if self.steady:
+            before = self._recommend(state, state.before, epsilons)
+            confidence = steadied(confidence, torch.stack([share for _, share in before], dim=1).float())
         mean_BX, std_BX = posterior.moments()
         query = self._query(state, numbers, std_BX, mean_BX)
         return query, answers, confidence, std_BX * self.answer_space.unit_scale

@@ -62,7 +62,7 @@ class AnswerBeliefConfig(ComputedBeliefConfig, GrownConfig):
 
     LATER: ClassVar[frozenset[str]] = frozenset(
         {"gives_answer", "answer_values", "loss_numbers", "loss_values", "even_queries", "line_points"}
-        | {"query_offsets", "actor_spread", "last_points"}
+        | {"query_offsets", "actor_spread", "last_points", "steady"}
     )
 
     kind: Literal["answers"] = "answers"
@@ -107,6 +107,9 @@ class AnswerBeliefConfig(ComputedBeliefConfig, GrownConfig):
     """How many answers there are where it depends on such numbers, if they are a finite set; found by the fit."""
     on_grid: bool = False
     """Whether all candidates, or even points of all that is hidden, are kept; found by the fit."""
+    steady: bool = False
+    """Whether confidence is held to what it was one observation ago; found by the fit: where particles are followed, but
+    for models of earlier versions."""
     even_queries: int = 0
     """Queries of several coordinates that are compared, where a table of them is kept; found by the fit."""
     line_points: int = 0
@@ -189,6 +192,7 @@ class AnswerBeliefConfig(ComputedBeliefConfig, GrownConfig):
                 "loss_numbers": model.success.numbers,
                 "loss_values": len(model.success.values_NX) if model.success.numbers else 0,
                 "on_grid": on_grid,
+                "steady": not on_grid,
                 "query_offsets": model.query_scale.offsets,
                 "fixed_context": tuple(context[0].tolist()) if same else None,
             }
@@ -279,7 +283,7 @@ class AnswerBeliefConfig(ComputedBeliefConfig, GrownConfig):
         context = None if self.fixed_context is None else torch.tensor(self.fixed_context)
         own = self.actor == "answers"
         queries = self.queries if own else self.queries.model_copy(update={"goal": "none"})
-        return AnswerBelief(model, search, horizon, self.aim, queries, context, self.even_queries)
+        return AnswerBelief(model, search, horizon, self.aim, queries, context, self.even_queries, self.steady)
 
     def asked(self, belief: AnswerBelief) -> Belief:
         """The belief as it is, or asked by one of the paper's rules."""

@@ -32,6 +32,8 @@ class SearchState(NamedTuple):
     """The particles of every episode, what is known of it, and how many observations it has."""
 
     followed: FilterState
+    before: WeightedAnswers
+    """Answers and their weights one observation ago."""
     context_BC: Float[Tensor, "B C"]
     time_B: Int[Tensor, " B"]
 
@@ -67,12 +69,13 @@ class ParticleSearch:
     def begin(self, context: Float[Tensor, "B C"]) -> SearchState:
         """Nothing seen."""
         followed = self.filter.begin(context, self.model.query_space.dim, len(self.model.heads.heads))
-        return SearchState(followed, context, torch.zeros(len(context), dtype=torch.long))
+        before = self._weighted(self._few(followed.cloud))
+        return SearchState(followed, before, context, torch.zeros(len(context), dtype=torch.long))
 
     def observe(self, state: SearchState, query_BQ: Tensor, encoded_BY: Tensor) -> SearchState:
         """The particles with one more observation (of a query in unit coordinates)."""
         followed = self.filter.update(state.followed, query_BQ, encoded_BY)
-        return SearchState(followed, state.context_BC, state.time_B + 1)
+        return SearchState(followed, self.posterior(state), state.context_BC, state.time_B + 1)
 
     def _may_decide(self, cloud: ParticleCloud) -> Bool[Tensor, " B"]:
         """Whether an answer may be good enough already."""
