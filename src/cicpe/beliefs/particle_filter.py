@@ -32,9 +32,6 @@ from cicpe.beliefs.smc import (
 )
 from cicpe.statistics import effective_size
 
-LAST = 1_000_000
-"""Added to the turn of a third cloud, whose random numbers are its own."""
-
 
 class DegenerateParticles(RuntimeWarning):
     """The particles no longer stand for the posterior: confidence is not to be trusted."""
@@ -57,8 +54,6 @@ class FilterSizes(NamedTuple):
     """Share of moves that are fresh draws from the prior."""
     powers: int = 40
     """The most tempering powers per observation."""
-    last_particles: int = 0
-    """Particles of a third cloud, where an episode may stop now; 0 for none."""
     seed: int = 0
     """Seed of the sampler. Episodes share its random numbers and are otherwise independent."""
 
@@ -80,8 +75,6 @@ class ParticleFilter:
     sizes: FilterSizes
     may_decide: Callable[[ParticleCloud], Bool[Tensor, " batch"]]
     """Which episodes are near a decision, so that their cloud is merged with a second one."""
-    may_stop: Callable[[ParticleCloud], Bool[Tensor, " batch"]] | None = None
-    """Which may stop now, so that it is merged with a third, larger one; None where there is none."""
 
     @cached_property
     def prior_draws(self) -> tuple[Float[Tensor, "draw parameter"], Float[Tensor, " draw"]]:
@@ -147,25 +140,13 @@ class ParticleFilter:
         return FilterState(cloud, log_draws)
 
     def _checked(self, cloud: ParticleCloud, log_draws_BM: Tensor, turn: int) -> ParticleCloud:
-        """Clouds near a decision, merged with a second one from the prior: one cloud alone may miss a mode.
-
-        Where an episode may stop then, it is merged with a third one of more particles: what two have missed is a wrong
-        answer, and that is looked for once or twice per episode only.
-        """
-        cloud = self._merged(cloud, self.may_decide(cloud), log_draws_BM, turn, self.sizes.particles)
-        if self.may_stop is None or not self.sizes.last_particles:
-            return cloud
-        return self._merged(cloud, self.may_stop(cloud), log_draws_BM, LAST + turn, self.sizes.last_particles)
-
-    def _merged(
-        self, cloud: ParticleCloud, due: Bool[Tensor, " batch"], log_draws_BM: Tensor, turn: int, particles: int
-    ) -> ParticleCloud:
-        """The clouds with those that are due merged with others from the prior."""
+        """Clouds near a decision, merged with a second one from the prior: one cloud alone may miss a mode."""
+        due = self.may_decide(cloud)
         if not bool(due.any()):
             return cloud
         first = trees.select(cloud, due)
         fresh = self._fresh(first.context_BC, first.query_BTQ, first.observation_BTY, log_draws_BM[due])
-        merged = merge(first, self._settle(fresh, turn, particles), seed=self.sizes.seed + turn)
+        merged = merge(first, self._settle(fresh, turn), seed=self.sizes.seed + turn)
         return replace_episodes(cloud, due.nonzero()[:, 0], merged)
 
     def _updated(self, cloud: ParticleCloud, turn: int) -> ParticleCloud:
@@ -178,8 +159,8 @@ class ParticleFilter:
         settled = self._settle(trees.select(cloud, due), turn)
         return settled if bool(due.all()) else replace_episodes(cloud, due.nonzero()[:, 0], settled)
 
-    def _settle(self, cloud: ParticleCloud, turn: int, particles: int | None = None) -> ParticleCloud:
-        s, n = self.sizes, particles or self.sizes.particles
+    def _settle(self, cloud: ParticleCloud, turn: int) -> ParticleCloud:
+        s, n = self.sizes, self.sizes.particles
         seed = 1 + s.seed + turn * (s.powers + 1)
         return temper_and_move(self.target, cloud, n, s.ess_threshold * n, s.moves, s.global_share, s.powers, seed)
 

@@ -102,7 +102,9 @@ class PaperTrainer(BaseTrainer[PaperConfig]):
 
     def _adapt(self, figures: RolloutFigures) -> None:
         """Makes episodes longer where too few succeed at their end for the cost to move, and training does not help."""
-        late = self.progress >= max(GROWS_FROM, self.config.warmup)
+        # What a guide, or an actor that still learns to take its place, does not reach says nothing of longer episodes.
+        guided = self._handed_over if self.guide is not None else 0.0
+        late = self.progress >= max(GROWS_FROM, self.config.warmup, guided)
         stuck = figures.success[-1] < self.at.success_before + GAIN
         if self.config.grow_horizon and late and stuck and not self.at.dual_started:
             self.at.horizon = min(self.problem.horizon, math.ceil(GROWTH * self.at.horizon))

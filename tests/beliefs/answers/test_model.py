@@ -2,7 +2,7 @@
 
 import math
 import pickle
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,7 @@ import torch
 from torch import Generator, Tensor
 
 import cicpe
-from cicpe.beliefs.answers.belief import AnswerBelief
+from cicpe.beliefs.answers.belief import LEAST_DOUBT, AnswerBelief
 from cicpe.beliefs.answers.config import AnswerBeliefConfig
 from cicpe.beliefs.answers.grid import GridSearch
 from cicpe.beliefs.answers.histories import HistoryPool
@@ -20,7 +20,7 @@ from cicpe.beliefs.answers.particles import ParticleSearch
 from cicpe.beliefs.base import FitRequest, FittedBelief
 from cicpe.beliefs.budget import Budget
 from cicpe.errors import InvalidInput
-from cicpe.problems import Problem
+from cicpe.problems import Problem, TaskBatch
 from cicpe.spaces import Box
 from cicpe.testing import check_agent
 from cicpe.training.callbacks import TrainingCallback
@@ -140,15 +140,29 @@ def test_a_table_of_queries_is_made_once_for_all_horizons_and_stays_here(dose: c
     assert sent.search.tables.keys() == belief.search.tables.keys()
 
 
-def test_particles_that_are_not_honest_can_look_once_more(source: FittedBelief) -> None:
-    """A race tries one more cloud, of more particles, before an episode stops; and does so once."""
+def test_particles_hold_their_confidence_to_the_step_before(source: FittedBelief, dose: cicpe.Model) -> None:
+    """Doubt is the geometric mean of two steps, for particles alone; what is recommended and asked stays as it was."""
+    belief, rng = source.belief, torch.Generator().manual_seed(0)
+    assert isinstance(belief, AnswerBelief)
+    assert isinstance(dose.belief, AnswerBelief)
+    assert (belief.steady, dose.belief.steady) == (True, False)
     assert [fit.config.search for fit in source.variants()] == ["particles"]
-    (more,) = source.alternatives()
-    assert isinstance(more.config, AnswerBeliefConfig)
-    assert isinstance(more.belief, AnswerBelief)
-    assert (more.config.last_points, more.config.search) == (4 * 256, "particles, and a last cloud")
-    assert more.belief.search.last_particles == 4 * 256  # type: ignore[union-attr]
-    assert not more.alternatives()
+    assert not source.alternatives()
+    tasks = TaskBatch.draw(Source(), 4, rng)
+    state, raw, shown = belief.begin(tasks.context), [], []
+    for _ in range(4):
+        as_it_is = replace(belief, steady=False).assess(state, (0.3, 0.6), rng)
+        held = belief.assess(state, (0.3, 0.6), rng)
+        assert torch.equal(as_it_is.query, held.query)
+        assert torch.equal(as_it_is.recommendation, held.recommendation)
+        raw.append(as_it_is.confidence)
+        shown.append(held.confidence)
+        query = belief.random_queries(4, rng)
+        state = belief.update(state, query, tasks.observe(query, rng))
+    for before, now, held in zip(raw, raw[1:], shown[1:], strict=False):
+        doubt = ((1 - before).clamp_min(LEAST_DOUBT) * (1 - now).clamp_min(LEAST_DOUBT)).sqrt()
+        assert torch.allclose(held, 1 - doubt, atol=1e-6)
+    assert any(not torch.allclose(now, held, atol=1e-2) for now, held in zip(raw, shown, strict=True))
 
 
 def test_what_was_found_is_in_the_configuration(dose: cicpe.Model, source: FittedBelief) -> None:

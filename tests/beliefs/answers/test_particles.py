@@ -53,31 +53,6 @@ def test_particles_follow_the_exact_posterior(dim: int) -> None:
     assert bool(((std / spread - 1).abs() < 0.2).all())
 
 
-def test_a_last_cloud_stands_for_the_same_posterior_and_has_its_own_particles() -> None:
-    query, value = observed()
-
-    def last(may_stop: bool) -> FilterState:
-        def now(cloud: object) -> Tensor:
-            return torch.tensor([may_stop])
-
-        sizes, always = SIZES._replace(last_particles=2048), lambda cloud: torch.tensor([True])
-        particles = ParticleFilter(likelihood_target(linear_model(DIM)), sizes, always, now)
-        state = particles.begin(torch.zeros(1, 0), DIM, 1)
-        for q, y in zip(query, value, strict=True):
-            state = particles.update(state, q[None], y.view(1, 1))
-        return state
-
-    with_it, without = last(True), last(False)
-    plain = followed(SIZES, query, value, checks=True)[1]
-    assert torch.equal(without.cloud.unit_BNP, plain.cloud.unit_BNP), "none where no episode may stop"
-    assert not torch.equal(with_it.cloud.unit_BNP, without.cloud.unit_BNP)
-    assert with_it.cloud.unit_BNP.shape == without.cloud.unit_BNP.shape
-    mean, covariance = posterior(query, value)
-    at, spread = answers(with_it), covariance.diagonal().sqrt()
-    assert bool(((at.mean(dim=0) - mean).abs() < 0.25 * spread).all())
-    assert bool(((at.std(dim=0) / spread - 1).abs() < 0.2).all())
-
-
 def test_without_moves_the_posterior_is_lost() -> None:
     """The negative control: weights on the prior's draws alone are worth next to nothing after eight observations."""
     _, state = followed(SIZES._replace(prior_steps=100), *observed(5, 8), checks=False)

@@ -33,8 +33,6 @@ from cicpe.errors import InvalidInput
 from cicpe.problems.base import Problem, TaskBatch
 from cicpe.spaces import Space
 
-MORE = 4
-"""Times as many particles as usual that a last cloud has."""
 LONGER_SHARE = 0.3
 """Share for learning on, of what a race has left."""
 LONGER_SHARE_ON_FEW = 0.55
@@ -62,7 +60,7 @@ class AnswerBeliefConfig(ComputedBeliefConfig, GrownConfig):
 
     LATER: ClassVar[frozenset[str]] = frozenset(
         {"gives_answer", "answer_values", "loss_numbers", "loss_values", "even_queries", "line_points"}
-        | {"query_offsets", "actor_spread", "last_points", "steady"}
+        | {"query_offsets", "actor_spread", "steady"}
     )
 
     kind: Literal["answers"] = "answers"
@@ -82,9 +80,6 @@ class AnswerBeliefConfig(ComputedBeliefConfig, GrownConfig):
     """Simulated tasks that the prior is made of, at most."""
     points: int = Field(default=512, ge=64, le=10**6)
     """Particles, where answers are no line."""
-    last_points: int = Field(default=0, ge=0, le=10**6)
-    """Particles of one more cloud, where an episode may stop now: for answers of many coordinates, whose modes others
-    miss; 0 for none. A race tries it where the belief is not right as often as it says."""
     queries: QueryConfig = QueryConfig()
     """How queries are chosen."""
     heads: tuple[AnyHead, ...] = ()
@@ -129,7 +124,7 @@ class AnswerBeliefConfig(ComputedBeliefConfig, GrownConfig):
 
     @property
     def search(self) -> str:
-        return "grid" if self.on_grid else "particles, and a last cloud" if self.last_points else "particles"
+        return "grid" if self.on_grid else "particles"
 
     @property
     def calibration(self) -> CalibrationPlan:
@@ -223,13 +218,9 @@ class AnswerBeliefConfig(ComputedBeliefConfig, GrownConfig):
             return rivals + (alternatives() if is_scattered else [])
 
         def alternatives() -> list[FittedBelief]:
-            if isinstance(belief.search, GridSearch):
-                # Even points may be too far apart for what observations tell; particles close in on it.
-                scattered = belief.search.is_scattered
-                return [self._fitted(family, learner, began, seed, most_scattered=0)] if scattered else []
-            # Particles may miss modes: more of them look once more before an episode stops.
-            more = self.model_copy(update={"last_points": MORE * self.points})
-            return [] if self.last_points else [more._fitted(family, learner, began, seed, most_scattered)]
+            # Even points may be too far apart for what observations tell; particles close in on it.
+            scattered = isinstance(belief.search, GridSearch) and belief.search.is_scattered
+            return [self._fitted(family, learner, began, seed, most_scattered=0)] if scattered else []
 
         spent = time.perf_counter() - began
         return FittedBelief(config.asked(belief), config, learner.updates, spent, longer, variants, alternatives)
@@ -275,11 +266,7 @@ class AnswerBeliefConfig(ComputedBeliefConfig, GrownConfig):
 
     def belief(self, model: AnswerModel, horizon: int) -> AnswerBelief:
         """The belief of a learned model, which chooses its own queries unless another rule does."""
-        search = (
-            self._grid(model)
-            if self.on_grid
-            else ParticleSearch(model, self.aim, self.points, last_particles=self.last_points)
-        )
+        search = self._grid(model) if self.on_grid else ParticleSearch(model, self.aim, self.points)
         context = None if self.fixed_context is None else torch.tensor(self.fixed_context)
         own = self.actor == "answers"
         queries = self.queries if own else self.queries.model_copy(update={"goal": "none"})

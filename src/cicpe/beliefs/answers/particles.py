@@ -50,10 +50,6 @@ class ParticleSearch:
     prior_particles: int = 4096
     doubt: float = 0.4
     """Confidence from which a second cloud is annealed from the prior."""
-    last_particles: int = 0
-    """Particles of a third one, where an episode may stop now; 0 for none."""
-    sure: float = 0.8
-    """Confidence from which it may."""
     has_candidates: ClassVar[bool] = False
     """Answers are particles, and not compared one by one."""
 
@@ -63,8 +59,8 @@ class ParticleSearch:
     @cached_property
     def filter(self) -> ParticleFilter:
         """Follows the posterior."""
-        sizes = FilterSizes(self.particles, self.prior_particles, last_particles=self.last_particles)
-        return ParticleFilter(likelihood_target(self.model), sizes, self._may_decide, self._may_stop)
+        sizes = FilterSizes(self.particles, self.prior_particles)
+        return ParticleFilter(likelihood_target(self.model), sizes, self._may_decide)
 
     def begin(self, context: Float[Tensor, "B C"]) -> SearchState:
         """Nothing seen."""
@@ -79,18 +75,10 @@ class ParticleSearch:
 
     def _may_decide(self, cloud: ParticleCloud) -> Bool[Tensor, " B"]:
         """Whether an answer may be good enough already."""
-        return self._confidence(cloud) >= self.doubt
-
-    def _may_stop(self, cloud: ParticleCloud) -> Bool[Tensor, " B"]:
-        """Whether it may be good enough to stop."""
-        return self._confidence(cloud) >= self.sure
-
-    def _confidence(self, cloud: ParticleCloud) -> Float[Tensor, " B"]:
-        """How likely the best answer is good enough."""
         space, success = self.model.answer_space, self.model.success
         each = (self._weighted(trees.select(cloud, torch.tensor([b]))) for b in range(len(cloud.settled_B)))
         best = [recommend(success, space, posterior, (self.aim,))[0][1] for posterior in each]
-        return torch.cat(best)
+        return torch.cat(best) >= self.doubt
 
     def _weighted(self, cloud: ParticleCloud) -> WeightedAnswers:
         places = self._places(cloud.unit_BNP)
