@@ -69,7 +69,8 @@ def column(row: dict[str, Any]) -> str:
     own = ", own stop" if row["stop"] == "own" else ""
     weights = row.get("weights", OWN)
     shared = "" if weights == OWN else f", weights of `{weights}`{' ‡' if is_foreign(row) else ''}"
-    return f"{row['actor']} ({row['recipe']}{own}, {memory}{dagger}{shared}, {row['updates']} updates)"
+    loss = f", {row['loss']}" if row.get("loss") else ""
+    return f"{row['actor']} ({row['recipe']}{own}, {memory}{dagger}{loss}{shared}, {row['updates']} updates)"
 
 
 def table(rows: Sequence[dict[str, Any]]) -> Iterator[str]:

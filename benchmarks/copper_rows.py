@@ -7,33 +7,47 @@ each, and intervals resample regions, then trajectories.
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from actor_models import OWN
 
 from cicpe.evaluation.bootstrap import Mean, bootstrap_mean
 
-FUNCTIONS, NETWORK, GAP = ("functions", "Gaussian processes"), ("fast", "lattice"), ("fast", "lattice, value gap")
+FUNCTIONS, NETWORK = ("functions", "Gaussian processes"), ("fast", "lattice")
+
+
+class CopperAgent(NamedTuple):
+    """An agent of scripts/copper.py as the page names it."""
+
+    actor: str
+    recipe: str
+    memory: str
+    weights: str
+    """Whose weights it has."""
+    loss: str = ""
+    """What it is trained and judged by, where that is not the distance to the peak."""
+
+
 AGENTS = {
-    "functions-ts": ("ts", *FUNCTIONS, "resolvable"),
-    "functions-ttps": ("ttps", *FUNCTIONS, "resolvable"),
-    "functions-uniform": ("uniform", *FUNCTIONS, "resolvable"),
-    "lattice-ts": ("ts", *NETWORK, "lattice"),
-    "lattice-ttps": ("ttps", *NETWORK, "lattice"),
-    "lattice-td3": ("td3", *NETWORK, OWN),
-    "lattice-uniform": ("uniform", *NETWORK, "lattice"),
-    "lattice-value-ts": ("ts", *GAP, "lattice-value"),
-    "lattice-value-td3": ("td3", *GAP, OWN),
+    "functions-ts": CopperAgent("ts", *FUNCTIONS, "resolvable"),
+    "functions-ttps": CopperAgent("ttps", *FUNCTIONS, "resolvable"),
+    "functions-uniform": CopperAgent("uniform", *FUNCTIONS, "resolvable"),
+    "lattice-ts": CopperAgent("ts", *NETWORK, "lattice"),
+    "lattice-ttps": CopperAgent("ttps", *NETWORK, "lattice"),
+    "lattice-td3": CopperAgent("td3", *NETWORK, OWN),
+    "lattice-uniform": CopperAgent("uniform", *NETWORK, "lattice"),
+    "lattice-value-ts": CopperAgent("ts", *NETWORK, "lattice-value", "value gap"),
+    "lattice-value-td3": CopperAgent("td3", *NETWORK, OWN, "value gap"),
 }
-"""What scripts/copper.py calls an agent: its actor, recipe and memory, and whose weights it has."""
+"""By what scripts/copper.py calls them."""
 PARTS = {"held-out": "held-out", "train": "seen"}
 
 
 def copper_rows(file: Path) -> Iterator[dict[str, Any]]:
     """A row per agent, epsilon and part of the regions; none where nothing was measured."""
     figures = json.loads(file.read_text()) if file.exists() else {}
-    for name, (actor, recipe, memory, weights) in AGENTS.items():
+    for name, agent in AGENTS.items():
         measured = figures.get(f"ours-{name}", [])
         for epsilon in sorted({row["epsilon"] for row in measured}, reverse=True):
             for part, regions in PARTS.items():
@@ -45,12 +59,13 @@ def copper_rows(file: Path) -> Iterator[dict[str, Any]]:
                     "dim": 2,
                     "epsilon": epsilon,
                     "noise": 0.0,
-                    "actor": actor,
-                    "recipe": recipe,
-                    "weights": weights,
+                    "actor": agent.actor,
+                    "recipe": agent.recipe,
+                    "weights": agent.weights,
+                    "loss": agent.loss,
                     "stop": "never" if any(row["delta"] is None for row in some) else "calibrated",
                     "delta": max((row["delta"] for row in some if row["delta"] is not None), default=None),
-                    "memory": memory,
+                    "memory": agent.memory,
                     "minutes": max(row["minutes"] for row in some),
                     "updates": some[0]["updates"],
                     "horizon": some[0]["horizon"],

@@ -58,7 +58,7 @@ def is_computed(run: Run) -> bool:
 def actor_label(row: Mapping[str, Any]) -> str:
     """What a row of docs/results/actors.json is called in a figure: what tells it from others of the same actor."""
     notes = [row["recipe"]] * (row["recipe"] != "fast") + ["own stop"] * (row["stop"] == "own")
-    notes += ["on foreign weights"] * is_foreign(dict(row))
+    notes += ["on foreign weights"] * is_foreign(dict(row)) + [row.get("loss", "")] * bool(row.get("loss"))
     return f"our {row['actor']}" + (f" ({', '.join(notes)})" if notes else "")
 
 
