@@ -186,6 +186,25 @@ def test_posterior_samples_query_until_the_published_actor_takes_over_rollout_by
     assert abs(guided(0.475) - 0.5) < 0.05  # half way
 
 
+def test_the_published_actor_begins_with_the_encoder_of_inference() -> None:
+    trainer = PaperTrainer(BinarySearch(dim=2), choose("paper", BinarySearch(dim=2), "td3").config, Budget(updates=400))
+    own, inference = trainer.network.actor_memory, trainer.network.memory
+    assert own is not None
+
+    def apart() -> float:
+        pairs = zip(own.parameters(), inference.parameters(), strict=True)
+        return max(float((one - other).detach().abs().max()) for one, other in pairs)
+
+    trainer._begin_actor(0.14)
+    assert apart() > 0.01
+    trainer._begin_actor(0.15)
+    assert apart() == 0
+    with torch.no_grad():
+        next(inference.parameters()).add_(1.0)
+    trainer._begin_actor(0.16)  # once: afterwards it learns what to ask
+    assert apart() == 1
+
+
 def test_an_older_actor_is_written_as_it_was_read() -> None:
     """Later fields are left out where they are usual: the hash of a model that was saved before them stays."""
     older = TrainingConfig(actor="td3").model_dump(mode="json")

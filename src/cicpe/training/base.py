@@ -101,6 +101,8 @@ class Progress:
     success_before: float = -1.0
     dual_started: bool = False
     """Whether success at the horizon was once above 1 - delta, which the dual update of a cost may wait for."""
+    actor_began: bool = False
+    """Whether a guided actor's encoder has begun as that of inference."""
 
 
 def build_network(problem: Problem, config: NetworkTraining, rng: Generator) -> Network:

@@ -14,7 +14,8 @@ Each iteration
    targets of the target network (``one_step_targets``), with the minimum of twins, smoothed target
    queries and clipped bootstraps;
 4. on a delayed schedule moves a learned actor (td3: deterministic where X != A, Gaussian and drawn to the posterior
-   where X = A), and after every update the target network, which holds a target actor too.
+   where X = A), and after every update the target network, which holds a target actor too. A Gaussian actor has to
+   learn to encode histories first; until then posterior samples query (``_rule``, an addition of ours).
 
 Inference, critic and actor have an encoder each. What is deployed is the network itself, at the cost that the run ended
 with (``trained_cost``), by its own test (``stop="own"``). Our own
@@ -85,6 +86,7 @@ class PaperTrainer(BaseTrainer[PaperConfig]):
         config = self.config
         seed, tasks, behaviour = self._fresh_tasks(config.batch, progress)
         goal = self._draw_goal(config.batch)
+        self._begin_actor(progress)
         rule = self._rule(progress)
         warm = progress >= config.warmup and rule is self.actor
         stops = warm and (self.at.dual_started or not config.dual_waits)
@@ -99,6 +101,15 @@ class PaperTrainer(BaseTrainer[PaperConfig]):
                 )
             self.at.dual_started = stops or success > 1 - config.dual_delta
         return trajectories
+
+    def _begin_actor(self, progress: float) -> None:
+        """Half way to its first queries, lets a guided actor's encoder begin as that of inference, which it imitates."""
+        if self.guide is None or self.at.actor_began or progress < self.config.actor_start / 2:
+            return
+        for network in (self.network, self.target):
+            assert network.actor_memory is not None
+            network.actor_memory.load_state_dict(network.memory.state_dict())
+        self.at.actor_began = True
 
     def _adapt(self, figures: RolloutFigures) -> None:
         """Makes episodes longer where too few succeed at their end for the cost to move, and training does not help."""
