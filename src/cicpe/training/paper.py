@@ -103,7 +103,7 @@ class PaperTrainer(BaseTrainer[PaperConfig]):
         return trajectories
 
     def _begin_actor(self, progress: float) -> None:
-        """Half way to its first queries, lets a guided actor's encoder begin as that of inference, which it imitates."""
+        """Half way to its first queries, lets a guided actor's encoder begin as that of what it imitates."""
         if self.guide is None or self.at.actor_began or progress < self.config.actor_start / 2:
             return
         for network in (self.network, self.target):

@@ -173,8 +173,7 @@ def paper(problem: Problem, actor: ActorName | None = None) -> Choice:
     config = PaperConfig(
         network=network,
         actor=chosen,
-        # Where X = A the learned actor is Gaussian, and drawn to the posterior. Posterior samples query until it has one
-        # to be drawn to, which its encoder, that sees the history alone, has to learn as inference does.
+        # Where X = A the learned actor is Gaussian, and drawn to the posterior.
         actor_kl=IMITATION if imitates else 0.0,
         actor_rate=1.0 if imitates else 0.25,
         query_spreads=spreads if samples else (1.0,),

@@ -97,8 +97,8 @@ class AnswerBelief(Belief):
     """Queries of several coordinates that are compared, the same at every step; 0 where others are drawn at every step.
     On a line they are ``config.even``."""
     steady: bool = False
-    """Whether confidence is held to what it was one observation ago: particles that have missed a mode are sure of another
-    all of a sudden, and the next observation tells."""
+    """Whether confidence is held to what it was one observation ago: particles that have missed a mode are sure of
+    another all of a sudden, and the next observation tells."""
     most_at_once: int = 256
 
     @property

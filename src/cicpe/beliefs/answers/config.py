@@ -103,8 +103,8 @@ class AnswerBeliefConfig(ComputedBeliefConfig, GrownConfig):
     on_grid: bool = False
     """Whether all candidates, or even points of all that is hidden, are kept; found by the fit."""
     steady: bool = False
-    """Whether confidence is held to what it was one observation ago; found by the fit: where particles are followed, but
-    for models of earlier versions."""
+    """Whether confidence is held to what it was one observation ago; found by the fit: where particles are followed,
+    but for models of earlier versions."""
     even_queries: int = 0
     """Queries of several coordinates that are compared, where a table of them is kept; found by the fit."""
     line_points: int = 0
