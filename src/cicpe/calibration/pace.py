@@ -227,7 +227,7 @@ def needed_certainty(tables: Sequence[EpisodeTable], epsilons: Sequence[float], 
 
 def _levels(hasty: float) -> list[float]:
     """The confidences that may be tried, from the highest down."""
-    return [level for level in CERTAINTIES if level <= hasty] or [hasty]
+    return [hasty, *(level for level in CERTAINTIES if level < hasty)]
 
 
 def _ends(table: EpisodeTable, certain: float) -> Int[Tensor, " episode"]:

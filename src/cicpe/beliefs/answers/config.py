@@ -33,6 +33,8 @@ from cicpe.errors import InvalidInput
 from cicpe.problems.base import Problem, TaskBatch
 from cicpe.spaces import Space
 
+STEADY_HASTY = 0.9985
+"""Confidence at which calibration in a hurry may leave an episode of particles, which can be surer than right."""
 LONGER_SHARE = 0.3
 """Share for learning on, of what a race has left."""
 LONGER_SHARE_ON_FEW = 0.55
@@ -135,7 +137,7 @@ class AnswerBeliefConfig(ComputedBeliefConfig, GrownConfig):
             n_context_knots=3,
             chunk=128,
             shortens=True,
-            hasty=0.995,
+            hasty=STEADY_HASTY if self.steady else 0.995,
             alarm_episodes=256,
             alarm_ranked=199,
             alarm_knots=1,
