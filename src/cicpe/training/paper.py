@@ -104,7 +104,8 @@ class PaperTrainer(BaseTrainer[PaperConfig]):
 
     def _begin_actor(self, progress: float) -> None:
         """Half way to its first queries, lets a guided actor's encoder begin as that of what it imitates."""
-        if self.guide is None or self.at.actor_began or progress < self.config.actor_start / 2:
+        config = self.config
+        if not config.has_guided_actor or self.at.actor_began or progress < config.actor_start / 2:
             return
         for network in (self.network, self.target):
             assert network.actor_memory is not None
