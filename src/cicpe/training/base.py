@@ -268,7 +268,7 @@ class BaseTrainer(ABC, Generic[ConfigT]):
         if by_gains and isinstance(self.network.memory, FunctionMemory):
             return make_actor("ucb", self.problem.query_space, self.problem.answer_space, self.network)
         learned = self.config.network.actor
-        if learned is not None and learned.gaussian and learned.own_memory:
+        if learned is not None and learned.imitates_unseen:
             return make_actor("ts", self.problem.query_space, self.problem.answer_space)
         return None
 

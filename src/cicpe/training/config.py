@@ -393,7 +393,7 @@ class PaperConfig(NetworkTraining):
 
     @property
     def has_guided_actor(self) -> bool:
-        return self.network.actor is not None and self.network.actor.gaussian and self.network.actor.own_memory
+        return self.network.actor is not None and self.network.actor.imitates_unseen
 
     @property
     def own_stop(self) -> OwnStop | None:

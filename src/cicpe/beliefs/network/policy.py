@@ -48,6 +48,11 @@ class ActorConfig(GrownConfig):
     """Score every place at which the memory has its function by what its neighbourhood looks like, and query the best
     (a learned acquisition function), rather than map the history to a query. Needs a memory that holds a function."""
 
+    @property
+    def imitates_unseen(self) -> bool:
+        """Whether it is drawn to a posterior that it does not look at."""
+        return self.gaussian and self.own_memory
+
     def build(self, memory: Memory, query_space: Space, answer_space: Space) -> "ActorHead | ScoringHead":
         """The network that this describes."""
         if self.scores:
