@@ -1,7 +1,7 @@
 """Ackley from simulations alone: models of the belief ``answers`` beside particles that know the likelihood.
 
     python benchmarks/simulators.py train --dim 3 --minutes 12        # learns the likelihood, for about half of that time
-    python benchmarks/simulators.py calibrate --dim 3 --minutes 24    # thresholds; the model goes into the zoo
+    python benchmarks/simulators.py calibrate --dim 3 --minutes 24    # thresholds anew, also of the zoo's model; it goes there
     python benchmarks/simulators.py measure --dim 3 --tasks 2000      # all cells of the paper at that dimension
     python benchmarks/simulators.py page                              # docs/results/simulators.md
 
@@ -57,8 +57,9 @@ def train(dim: int, minutes: float, seed: int) -> None:
 
 
 def calibrate(dim: int, minutes: float) -> None:
-    """The learned model with thresholds of as many episodes as fit, in the zoo."""
-    model = cicpe.recalibrate(cicpe.load(str(LEARNED / name(dim))), minutes=minutes)
+    """The learned model (or the zoo's, where none was learned here) with thresholds of as many episodes as fit."""
+    learned = LEARNED / name(dim)
+    model = cicpe.recalibrate(cicpe.load(str(learned) if learned.exists() else name(dim)), minutes=minutes)
     print(model.calibration.episodes, "episodes of calibration", flush=True)
     shutil.rmtree(ZOO / name(dim), ignore_errors=True)
     model.save(ZOO / name(dim))

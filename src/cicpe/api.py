@@ -206,6 +206,7 @@ def recalibrate(
     Returns:
         The model with new thresholds; without its alarm, if the spread of its queries has changed.
     """
+    model = _with_config(model, model.description.training.renewed())
     config = model.description.training
     seconds = None if minutes is None else 60 * minutes
     request = CalibrationRequest(
@@ -250,9 +251,25 @@ def with_actor(
     Returns:
         A model without an alarm. It may make more queries than the given one, as many as its accuracy gains by.
     """
-    began, about = time.perf_counter(), model.description
-    config = about.training.with_actor(actor)
-    problem = model.problem
+    began, problem = time.perf_counter(), model.problem
+    model = _with_config(model, model.description.training.with_actor(actor))
+    budget = Budget(minutes, None if minutes is not None else ACTOR_UPDATES)
+    request = FitRequest(problem, budget, seed_for(seed, "training"), TrainingCallback())
+    fitted = with_learned_actor(FittedBelief(model.belief, model.description.training, 0, 0.0), request)
+    belief, config = fitted.belief, fitted.config
+    seconds = None if minutes is None else 60 * (minutes - fitted.seconds / 60)
+    belief = _with_enough_queries(belief, problem, config, seconds, seed_for(seed, "recalibration", "horizon"))
+    description = model.description.model_copy(update={"training": config, "horizon": belief.horizon})
+    other = Model(belief, description, model.calibration, family=model.family)
+    left = None if minutes is None else max(0.0, minutes - (time.perf_counter() - began) / 60)
+    return recalibrate(other, episodes=episodes, seed=seed, minutes=left, executor=executor)
+
+
+def _with_config(model: Model, config: BeliefConfig) -> Model:
+    """The same weights in a belief of another configuration, without the alarm where it is another one."""
+    about, problem = model.description, model.problem
+    if config == about.training:
+        return model
     belief, module = config.build(about.shape(lambda: problem), about.horizon)
     # All but a learned actor's, which the given model may have in vain, or the other one has yet to learn.
     own = module.state_dict()
@@ -260,16 +277,7 @@ def with_actor(
         own | {name: value for name, value in model.belief.tensors().items() if name in own}, assign=True
     )
     module.eval().requires_grad_(False)
-    budget = Budget(minutes, None if minutes is not None else ACTOR_UPDATES)
-    request = FitRequest(problem, budget, seed_for(seed, "training"), TrainingCallback())
-    fitted = with_learned_actor(FittedBelief(belief, config, 0, 0.0), request)
-    belief, config = fitted.belief, fitted.config
-    seconds = None if minutes is None else 60 * (minutes - fitted.seconds / 60)
-    belief = _with_enough_queries(belief, problem, config, seconds, seed_for(seed, "recalibration", "horizon"))
-    description = about.model_copy(update={"training": config, "horizon": belief.horizon})
-    other = Model(belief, description, model.calibration, family=model.family)
-    left = None if minutes is None else max(0.0, minutes - (time.perf_counter() - began) / 60)
-    return recalibrate(other, episodes=episodes, seed=seed, minutes=left, executor=executor)
+    return replace(model, belief=belief, description=about.model_copy(update={"training": config}), alarm=None)
 
 
 def _with_enough_queries(

@@ -273,3 +273,23 @@ def test_a_limit_in_updates_has_parts() -> None:
     assert limit.rest().updates == 6
     assert limit.part(0.2).updates == 2
     assert limit.progress == pytest.approx(0.4)
+
+
+def test_thresholds_chosen_anew_are_for_the_confidence_of_this_version() -> None:
+    """A model of an earlier version shows its old confidence until it is calibrated again; its weights stay."""
+    model = cicpe.load("ackley-3d-simulator")
+    about = model.description
+    earlier = about.model_copy(update={"horizon": 2, "training": about.training.model_copy(update={"steady": False})})
+    old = replace(model, belief=replace(model.belief, horizon=2, steady=False), description=earlier)
+    now = cicpe.recalibrate(old, episodes=3)
+    assert isinstance(now.belief, AnswerBelief)
+    assert now.belief.steady
+    assert now.belief.horizon == 2
+    assert now.description.training == earlier.training.renewed() != earlier.training
+    assert now.calibration.episodes == 3
+    kept = model.belief.tensors()
+    assert all(torch.equal(value, kept[name]) for name, value in now.belief.tensors().items())
+
+
+def test_a_grid_is_as_this_version_would_fit_it(dose: cicpe.Model) -> None:
+    assert dose.description.training.renewed() == dose.description.training

@@ -106,7 +106,7 @@ class AnswerBeliefConfig(ComputedBeliefConfig, GrownConfig):
     """Whether all candidates, or even points of all that is hidden, are kept; found by the fit."""
     steady: bool = False
     """Whether confidence is held to what it was one observation ago; found by the fit: where particles are followed,
-    but for models of earlier versions."""
+    but for models of earlier versions, until they are calibrated anew."""
     even_queries: int = 0
     """Queries of several coordinates that are compared, where a table of them is kept; found by the fit."""
     line_points: int = 0
@@ -148,6 +148,9 @@ class AnswerBeliefConfig(ComputedBeliefConfig, GrownConfig):
     @property
     def other_actors(self) -> tuple[str, ...]:
         return (*super().other_actors, "td3")
+
+    def renewed(self) -> "AnswerBeliefConfig":
+        return self.model_copy(update={"steady": not self.on_grid})
 
     def _check_queries(self, query_space: Space, answer_space: Space) -> None:
         if self.actor != "answers":
