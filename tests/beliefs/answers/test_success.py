@@ -124,3 +124,76 @@ def test_a_distance_is_that_of_the_space(space: Space) -> None:
     hits = success(space.to_unit(answer)[None], space.to_unit(target)[None], 0.9)[0]
     assert 0 < float(hits.mean()) < 1
     torch.testing.assert_close(hits, (space.distance(answer[:, None], target[None]) <= 0.9).float())
+
+
+@dataclass(frozen=True)
+class Recipes(Problem):
+    """Two amounts in units of their own, judged by a loss that a user wrote."""
+
+    kind: str = "euclidean"
+    query_space = Box([0.0, 100.0], [5.0, 300.0])
+    answer_space = Box([0.0, 100.0], [5.0, 300.0])
+
+    def sample(self, n: int, rng: Generator) -> Tensor:
+        return torch.rand((n, 3), generator=rng)
+
+    def observe(self, task: Tensor, query: Tensor, rng: Generator) -> Tensor:
+        return query[:, 0] - task[:, 0]
+
+    def target(self, task: Tensor) -> Tensor:
+        return self.answer_space.from_unit(2 * task[:, :2] - 1)
+
+    def loss(self, task: Tensor, answer: Tensor) -> Tensor:
+        apart = (answer - self.target(task)).abs() / torch.tensor([5.0, 50.0])
+        match self.kind:
+            case "sum":
+                return apart.sum(dim=1)
+            case "euclidean":
+                return torch.linalg.vector_norm(apart, dim=1)
+            case "squared":
+                return apart.square().sum(dim=1)
+            case "largest":
+                return apart.amax(dim=1)
+            case "steep":  # the same norm, times what is hidden
+                return torch.linalg.vector_norm(apart, dim=1) * (1 + 0.2 * task[:, 2])
+            case _:  # close to a norm, but not one
+                return torch.linalg.vector_norm(apart, dim=1) ** 1.05
+
+
+def _learned(kind: str) -> tuple[Recipes, Success]:
+    problem, rng = Recipes(kind), Generator().manual_seed(0)
+    return problem, Success.learn(problem, None, None, rng, math.inf, updates=20)
+
+
+@pytest.mark.parametrize("kind", ["sum", "euclidean", "squared", "largest"])
+def test_a_loss_that_is_a_norm_is_found_and_used_as_it_is(kind: str) -> None:
+    problem, success = _learned(kind)
+    assert success.norm == kind
+    assert not success.learned
+    tasks = TaskBatch.draw(problem, 64, Generator().manual_seed(1))
+    space, answers = problem.answer_space, problem.answer_space.sample(64, Generator().manual_seed(2))
+    loss = tasks.loss(answers)
+    epsilon = float(loss.median())
+    unit, places = space.to_unit(answers)[:, None], space.to_unit(tasks.target)[:, None]
+    hits = success(unit, places, epsilon)[:, 0, 0]
+    clear = (loss - epsilon).abs() > 1e-3 * epsilon
+    assert torch.equal(hits[clear], (loss <= epsilon).float()[clear])
+    soft = success(unit, places, epsilon, softness=1e-4)[:, 0, 0]
+    assert torch.equal(soft[clear].round(), hits[clear])
+
+
+@pytest.mark.parametrize("kind", ["steep", "power"])
+def test_a_loss_that_is_nearly_a_norm_is_learned(kind: str) -> None:
+    """The negative control."""
+    _, success = _learned(kind)
+    assert success.norm is None
+    assert success.learned
+
+
+def test_a_norm_comes_back_with_its_weights() -> None:
+    _, success = _learned("euclidean")
+    empty = Success(success.space, success.learned, norm=success.norm)
+    empty.load_state_dict(success.state_dict())
+    answer, place = torch.zeros(1, 1, 2), torch.tensor([[[0.1, 0.1]]])
+    # A tenth of half a box: 0.25 of 5 and 10 of 50.
+    assert empty.compared(answer, place).loss_BAN.item() == pytest.approx(math.hypot(0.05, 0.2), rel=1e-3)

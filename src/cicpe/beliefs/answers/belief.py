@@ -274,7 +274,7 @@ class AnswerBelief(Belief):
         assert isinstance(self.search, GridSearch)
         if epsilon not in self._success:
             candidates = self.search.candidates_NX
-            softness = self.search.step * float(self.answer_space.unit_scale[0])
+            softness = self.search.step * float(self.model.success.scale_X[0])
             judges = self.search.places_GV if self.model.success.numbers else candidates
             rows = [self.model.success(some[None], judges[None], epsilon, softness)[0] for some in candidates.split(8)]  # type: ignore[no-untyped-call]
             self._success[epsilon] = torch.cat(rows).double()
@@ -338,12 +338,10 @@ class AnswerBelief(Belief):
         if self.model.success.learned:
             kernel: Tensor = self.model.success(answer_BMX, places_BMV, self.aim)
             return kernel.transpose(1, 2).clamp_min(1e-3)
-        space = self.answer_space
-        reach = math.sqrt(2 * self.aim) if isinstance(space, Sphere) else self.aim
-        spread = torch.linalg.vector_norm(std_BX * space.unit_scale, dim=-1)
-        return answer_kernel(
-            space.from_unit(answer_BMX), self.config.width * reach + self.config.relative_width * spread
-        )
+        success = self.model.success
+        spread = torch.linalg.vector_norm(std_BX * success.scale_X, dim=-1)
+        width = self.config.width * success.reach(self.aim) + self.config.relative_width * spread
+        return answer_kernel(success.scaled(answer_BMX), width)
 
     def _uncertainty(
         self, state: Any, unit_BAQ: Tensor, places: Tensor, kernel: Tensor, numbers: "_Numbers"

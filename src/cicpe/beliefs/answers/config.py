@@ -16,7 +16,7 @@ from cicpe.beliefs.answers.model import AnswerModel
 from cicpe.beliefs.answers.particles import ParticleSearch
 from cicpe.beliefs.answers.prior import PriorSizes
 from cicpe.beliefs.answers.queries import Goal, Lookahead
-from cicpe.beliefs.answers.success import Success
+from cicpe.beliefs.answers.success import LossNorm, Success
 from cicpe.beliefs.base import (
     Belief,
     CalibrationPlan,
@@ -98,6 +98,8 @@ class AnswerBeliefConfig(ComputedBeliefConfig, GrownConfig):
     """Simulated tasks that the prior is made of; found by the fit."""
     learned_success: bool = False
     """Whether the loss is something else than a distance; found by the fit."""
+    loss_norm: LossNorm | None = None
+    """Which norm of the difference it is, where it is another one than the space's distance; found by the fit."""
     loss_numbers: int = 0
     """Hidden numbers beside the target that it depends on; found by the fit."""
     loss_values: int = 0
@@ -189,6 +191,7 @@ class AnswerBeliefConfig(ComputedBeliefConfig, GrownConfig):
                 "codes": 0 if model.codes is None else len(model.codes.points_KD),
                 "draws": prior.sizes.draws,
                 "learned_success": model.success.learned,
+                "loss_norm": model.success.norm,
                 "loss_numbers": model.success.numbers,
                 "loss_values": len(model.success.values_NX) if model.success.numbers else 0,
                 "on_grid": on_grid,
@@ -297,7 +300,7 @@ class AnswerBeliefConfig(ComputedBeliefConfig, GrownConfig):
             sizes,
             len(shape.context_names),
             self.codes,
-            Success(shape.answer_space, self.learned_success, self.loss_numbers, self.loss_values),
+            Success(shape.answer_space, self.learned_success, self.loss_numbers, self.loss_values, self.loss_norm),
             self.hidden,
             self.query_offsets,
         )

@@ -1,16 +1,17 @@
 """Whether an answer would succeed on a hidden place: the loss as a function of the two.
 
-Where the loss is the answer space's distance it is used as it is. Elsewhere its distribution given the answer and the
-target is learned from simulations (a lognormal, whose parameters a small network gives). A loss may depend on what else
-is hidden too: a regret depends on how steep a peak is, and on how good the second best is. Where that is so, the
-network sees all of the hidden numbers, and the loss is a function again.
+Where the loss is the answer space's distance it is used as it is. So is another norm of the difference between answer
+and target, once losses of simulated tasks have shown which one. Elsewhere the loss's distribution given the answer and
+the target is learned from simulations (a lognormal, whose parameters a small network gives), which takes tens of times
+as long to ask. A loss may depend on what else is hidden too: a regret depends on how steep a peak is, and on how good
+the second best is. Where that is so, the network sees all of the hidden numbers, and the loss is a function again.
 
 Shapes: B episodes, A answers, N places, X answer, V place (a target, then the other hidden numbers).
 """
 
 import math
 import time
-from typing import NamedTuple, final
+from typing import Literal, NamedTuple, final
 
 import torch
 from jaxtyping import Float
@@ -21,6 +22,10 @@ from cicpe.beliefs.answers.histories import places_of
 from cicpe.problems.base import Problem, TaskBatch
 from cicpe.spaces import Box, Space, Sphere
 
+LossNorm = Literal["sum", "euclidean", "squared", "largest"]
+"""Of weighted differences per coordinate: their sum, the root of the sum of squares, that sum itself, the largest."""
+EXACT = 1e-3
+"""By what share a norm may miss nearly all losses, for it to be the loss."""
 HIDDEN = 48
 RATE = 5e-3
 UNCLEAR = 0.05
@@ -44,14 +49,20 @@ class Success(nn.Module):
         learned: Whether the loss is something else than the space's distance.
         numbers: Hidden numbers beside the target that it depends on.
         values: How many answers there are, where it depends on such numbers and answers are a finite set.
+        norm: Which norm the loss is, where it is one of weighted differences in unit coordinates.
     """
 
     floor: Tensor
     values_NX: Tensor
+    weights_X: Tensor
 
-    def __init__(self, space: Space, learned: bool, numbers: int = 0, values: int = 0) -> None:
+    def __init__(
+        self, space: Space, learned: bool, numbers: int = 0, values: int = 0, norm: LossNorm | None = None
+    ) -> None:
         super().__init__()
-        self.space, self.learned, self.numbers = space, learned, numbers
+        self.space, self.learned, self.numbers, self.norm = space, learned, numbers, norm
+        if norm is not None:
+            self.register_buffer("weights_X", torch.ones(space.dim))
         if numbers:
             self.register_buffer("floor", torch.zeros(()))
             self.register_buffer("values_NX", torch.zeros(values, space.dim))
@@ -84,12 +95,16 @@ class Success(nn.Module):
             updates: For how many steps, at most.
 
         Returns:
-            The space's distance where that is the loss, else a fitted network.
+            The space's distance or another norm where that is the loss, else a fitted network.
         """
         space = problem.answer_space
         if problem.has_distance_loss:
             return cls(space, learned=False)
         held_out = _Losses.draw(problem, nuisance, rng, HELD_OUT)
+        if isinstance(space, Box) and (found := held_out.norm()) is not None:
+            exact = cls(space, learned=False, norm=found.norm)
+            exact.weights_X = found.weights_X.float()
+            return exact
         plain = cls(space, learned=True)
         plain._fit(problem, nuisance, values_NX, rng, seconds, updates)
         if nuisance is None or not nuisance.size or plain._held_out_loss(held_out) < UNCLEAR:
@@ -183,7 +198,7 @@ class Success(nn.Module):
             answer_BAX: Answers.
             place_BNV: Targets, followed by the other hidden numbers where the loss depends on them.
             epsilon: How far off an answer may be.
-            softness: The distance, in the loss's units, over which success goes from one to zero: the width of a cell.
+            softness: The distance over which success goes from one to zero, in the units of ``scaled``: a cell's width.
         """
         return self.within(self.compared(answer_BAX, place_BNV), epsilon, softness)
 
@@ -199,13 +214,43 @@ class Success(nn.Module):
         """
         if self.learned:
             return ComparedAnswers(*self._moments(answer_BAX[:, :, None], place_BNV[:, None]))
-        answer, target = self.space.from_unit(answer_BAX), self.space.from_unit(place_BNV[..., : self.space.dim])
+        answer, target = self.scaled(answer_BAX), self.scaled(place_BNV[..., : self.space.dim])
         if isinstance(self.space, Sphere):
-            loss = self.space.distance(answer[:, :, None], target[:, None])
-        else:  # the same as the box's own distance, without every difference in memory
-            p = math.inf if isinstance(self.space, Box) and self.space.norm == "max" else 2.0
-            loss = torch.cdist(answer, target, p=p, compute_mode="donot_use_mm_for_euclid_dist")
-        return ComparedAnswers(loss)
+            return ComparedAnswers(self.space.distance(answer[:, :, None], target[:, None]))
+        # The same as the box's own distance, without every difference in memory.
+        return ComparedAnswers(torch.cdist(answer, target, self._order, "donot_use_mm_for_euclid_dist"))
+
+    @property
+    def _order(self) -> float:
+        """The order p of the norm."""
+        if self.norm is None:
+            return math.inf if isinstance(self.space, Box) and self.space.norm == "max" else 2.0
+        return {"sum": 1.0, "euclidean": 2.0, "squared": 2.0, "largest": math.inf}[self.norm]
+
+    @property
+    def scale_X(self) -> Tensor:
+        """How far apart two answers are, per coordinate, whose unit coordinates differ by one."""
+        return self.space.unit_scale if self.norm is None else self.weights_X
+
+    def scaled(self, unit: Float[Tensor, "*batch X"]) -> Float[Tensor, "*batch X"]:
+        """Answers at whose distances from one another the loss looks, where it is a norm.
+
+        Args:
+            unit: In unit coordinates.
+        """
+        return self.space.from_unit(unit) if self.norm is None else unit * self.weights_X
+
+    def reach(self, epsilon: float) -> float:
+        """About how far a good answer may be from the target, in the coordinates of ``scaled`` and in a straight line.
+
+        Args:
+            epsilon: The largest loss of a good answer.
+        """
+        if isinstance(self.space, Sphere):
+            return math.sqrt(2 * epsilon)
+        if self.norm == "sum":
+            return epsilon / math.sqrt(self.space.dim)
+        return math.sqrt(epsilon) if self.norm == "squared" else epsilon
 
     def within(
         self, compared: "ComparedAnswers", epsilon: float | Tensor, softness: float = 0.0
@@ -215,7 +260,7 @@ class Success(nn.Module):
         Args:
             compared: As ``compared`` has it.
             epsilon: How far off an answer may be; several broadcast with the losses.
-            softness: The distance, in the loss's units, over which success goes from one to zero.
+            softness: The distance, in the units of ``scaled``, over which success goes from one to zero.
 
         Returns:
             From 0 to 1, per answer and place.
@@ -224,6 +269,8 @@ class Success(nn.Module):
             level = self._log(torch.as_tensor(epsilon))
             value: Tensor = torch.special.ndtr((level - compared.loss_BAN) * torch.exp(-compared.log_std_BAN))
             return value
+        if self.norm == "squared":
+            epsilon = torch.as_tensor(epsilon).sqrt()
         if softness == 0:
             return (compared.loss_BAN <= epsilon).float()
         return ((epsilon - compared.loss_BAN) / softness + 0.5).clamp(0, 1)
@@ -233,7 +280,7 @@ class ComparedAnswers(NamedTuple):
     """How far off every answer is on every place."""
 
     loss_BAN: Float[Tensor, "*batch A N"]
-    """The loss; the mean of its logarithm, where it was learned."""
+    """How far apart they are, which is the loss or its root; the mean of its logarithm, where it was learned."""
     log_std_BAN: Float[Tensor, "*batch A N"] | None = None
     """Logarithm of that logarithm's standard deviation, where it was learned."""
 
@@ -254,6 +301,51 @@ class _Losses(NamedTuple):
         local = space.project(space.from_unit(target + reach * torch.randn(target.shape, generator=rng)))
         answer = torch.where(torch.rand((n, 1), generator=rng) < 0.5, local, space.sample(n, rng))
         return cls(space.to_unit(answer), places_of(tasks, nuisance), tasks.loss(answer))
+
+    def norm(self) -> "_Norm | None":
+        """The norm that gives these losses, if there is one."""
+        some = self.loss_B > 1e-4 * self.loss_B.mean()
+        apart_BX = (self.answer_BX - self.place_BV[:, : self.answer_BX.shape[1]]).abs().double()[some]
+        loss_B = self.loss_B.double()[some]
+        if len(loss_B) < len(some) / 2:
+            return None
+        fitted = [
+            _Norm("sum", _weights(apart_BX, loss_B)),
+            _Norm("euclidean", _weights(apart_BX.square(), loss_B.square()).clamp_min(0).sqrt()),
+            _Norm("squared", _weights(apart_BX.square(), loss_B).clamp_min(0).sqrt()),
+            _Norm("largest", (loss_B[:, None] / apart_BX.clamp_min(1e-12)).amin(dim=0)),
+        ]
+        return next((norm for norm in fitted if norm.gives(apart_BX, loss_B)), None)
+
+
+class _Norm(NamedTuple):
+    """A norm of weighted differences per coordinate."""
+
+    norm: LossNorm
+    weights_X: Tensor
+
+    def gives(self, apart_BX: Tensor, loss_B: Tensor) -> bool:
+        """Whether these losses are this norm's."""
+        weighted = apart_BX * self.weights_X
+        match self.norm:
+            case "sum":
+                value = weighted.sum(dim=1)
+            case "euclidean":
+                value = torch.linalg.vector_norm(weighted, dim=1)
+            case "squared":
+                value = weighted.square().sum(dim=1)
+            case "largest":
+                value = weighted.amax(dim=1)
+        missed = (value / loss_B - 1).abs()
+        # Rounding is large where an answer is next to its target.
+        return bool((missed < EXACT).double().mean() > 0.98) and bool((missed < 30 * EXACT).all())
+
+
+def _weights(parts_BX: Tensor, whole_B: Tensor) -> Float[Tensor, " X"]:
+    """What each part counts in a whole that is their weighted sum, by least squares of relative errors."""
+    rows, ones = parts_BX / whole_B[:, None], torch.ones_like(whole_B)
+    solution: Tensor = torch.linalg.lstsq(rows, ones[:, None], driver="gelsd").solution
+    return solution[:, 0]
 
 
 def _nearest(answer: Tensor, values_NX: Tensor) -> Float[Tensor, "*batch N"]:
