@@ -363,6 +363,38 @@ class Enzyme(Family):
         return _normal(y[..., 0], rate, 0.1) + _normal(y[..., 1], left, 0.05)
 
 
+class ReferenceChannel(Family):
+    """Where a line is, from a signal and a reference that share a drift far larger than the noise of either."""
+
+    query_space = Box([0.0], [1.0])
+    answer_space = Box([0.0], [1.0])
+    epsilons = (0.02, 0.05)
+    drift, noise = 0.5, 0.1
+
+    def sample(self, n: int, rng: Generator) -> Tensor:
+        return _uniform(n, rng, (0.1, 0.9), (0.5, 1.5))
+
+    def _signal(self, task: Tensor, query: Tensor) -> Tensor:
+        return task[..., 1] * torch.exp(-0.5 * ((query[..., 0] - task[..., 0]) / 0.12).square())
+
+    def observe(self, task: Tensor, query: Tensor, rng: Generator) -> Tensor:
+        drift, *noise = torch.randn((3, len(query)), generator=rng)
+        signal = self._signal(task, query) + self.drift * drift + self.noise * noise[0]
+        return torch.stack([signal, self.drift * drift + self.noise * noise[1]], dim=-1)
+
+    def target(self, task: Tensor) -> Tensor:
+        return task[..., :1]
+
+    def log_p(self, task: Tensor, query: Tensor, y: Tensor) -> Tensor:
+        # The reference alone, and then the signal given the reference.
+        var = self.drift**2 + self.noise**2
+        share = self.drift**2 / var
+        left = math.sqrt(var - share * self.drift**2)
+        return _normal(y[..., 1], torch.zeros(()), math.sqrt(var)) + _normal(
+            y[..., 0], self._signal(task, query) + share * y[..., 1], left
+        )
+
+
 class Phase(Family):
     """The phase of an oscillation with unknown frequency near two turns; the answer is periodic."""
 
@@ -637,6 +669,7 @@ def cases() -> dict[str, Case]:
         "noisy-edge": (NoisyEdge(), "real; noise depends on the query; 2"),
         "heavy-line": (HeavyLine(), "heavy-tailed; X = A; 2"),
         "enzyme": (Enzyme(), "vector of two; X != A; 2"),
+        "reference-channel": (ReferenceChannel(), "vector of two that share their noise; X = A; 2"),
         "source": (Source(), "real; X = A, 2-D; 3"),
         "branin": (Branin(), "real; X = A, 2-D, warped; 5"),
         "bowl": (Bowl(), "real; X = A, 6-D; 7"),

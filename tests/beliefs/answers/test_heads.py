@@ -102,24 +102,6 @@ def test_entries_of_a_vector_are_independent_given_the_parameters() -> None:
     )
 
 
-@pytest.mark.parametrize("head", HEADS[:3], ids=lambda head: head.kind)
-def test_information_is_that_of_the_score(head: Head) -> None:
-    """The variance of the score along a direction equals the information about the functions, chained."""
-    outcomes, width = outcomes_of(head)
-    start = parameters_of(head)
-    direction = torch.zeros_like(start)
-    direction[0] = 1.0
-
-    def log_p(size: float) -> Tensor:
-        return head.log_probability((start + size * direction).expand(len(outcomes), -1), outcomes).double()
-
-    score = (log_p(1e-3) - log_p(-1e-3)) / 2e-3
-    variance = float((log_p(0).exp() * width * score.square()).sum())
-    above, below = (head.information(start + size * direction)[0] for size in (1e-3, -1e-3))
-    slope = (above - below) / 2e-3
-    assert float((head.information(start)[1] * slope.square()).sum()) == pytest.approx(variance, rel=0.02)
-
-
 @pytest.mark.parametrize(
     ("head", "observations"),
     [

@@ -62,7 +62,7 @@ class AnswerBeliefConfig(ComputedBeliefConfig, GrownConfig):
 
     LATER: ClassVar[frozenset[str]] = frozenset(
         {"gives_answer", "answer_values", "loss_numbers", "loss_values", "even_queries", "line_points"}
-        | {"query_offsets", "actor_spread", "steady"}
+        | {"query_offsets", "actor_spread", "steady", "coupled"}
     )
 
     kind: Literal["answers"] = "answers"
@@ -86,6 +86,8 @@ class AnswerBeliefConfig(ComputedBeliefConfig, GrownConfig):
     """How queries are chosen."""
     heads: tuple[AnyHead, ...] = ()
     """How observations are distributed; found by the fit."""
+    coupled: bool = False
+    """Whether their entries depend on each other, given everything that is hidden; found by the fit."""
     nuisance: int | None = None
     """Hidden numbers beside the answer; found by the fit, None where they cannot be read."""
     gives_answer: bool = False
@@ -185,6 +187,7 @@ class AnswerBeliefConfig(ComputedBeliefConfig, GrownConfig):
         config = self.model_copy(
             update={
                 "heads": model.heads.heads,
+                "coupled": model.heads.coupled,
                 "nuisance": None if family.nuisance is None else prior.sizes.nuisance,
                 "gives_answer": prior.sizes.gives_answer,
                 "answer_values": prior.sizes.values,
@@ -296,7 +299,7 @@ class AnswerBeliefConfig(ComputedBeliefConfig, GrownConfig):
         )
         model = AnswerModel.empty(
             (shape.query_space, shape.answer_space),
-            Heads(self.heads),
+            Heads(self.heads, self.coupled),
             sizes,
             len(shape.context_names),
             self.codes,

@@ -2,7 +2,9 @@
 
 Every entry of an observation has the head that a pilot of simulated observations asks for: two values have a logit, a
 few values a softmax, whole numbers a discretised mixture, and real numbers a Gaussian or a mixture of logistic
-components, whose tails are heavier. Given the answer and what else is hidden, entries are independent.
+components, whose tails are heavier. Given the answer and what else is hidden, entries are independent, unless
+simulations show that they are not (``dependence.py``): then every entry is shifted by how far those before it are from
+what was expected of them.
 
 Shapes: P network outputs, Y entries of an observation, J outcomes.
 """
@@ -78,8 +80,12 @@ class Head(Config, ABC):
         return self, parameters
 
     @abstractmethod
-    def information(self, parameters: Tensor) -> tuple[Float[Tensor, "*batch L"], Float[Tensor, "*batch L"]]:
-        """Functions of the parameters, and the Fisher information of one observation about each."""
+    def residual(self, parameters: Tensor, encoded: Tensor) -> Tensor:
+        """By how much an encoded entry differs from what the parameters expect of it."""
+
+    @abstractmethod
+    def shifted(self, parameters: Tensor, shift: Tensor) -> Tensor:
+        """The parameters of a distribution that is shifted, where entries are numbers, or whose odds are."""
 
 
 @final
@@ -110,9 +116,12 @@ class BinaryHead(Head):
     def draw(self, parameters: Tensor, uniform: Tensor) -> Tensor:
         return (uniform[..., 0] < torch.sigmoid(parameters[..., 0])).float()
 
-    def information(self, parameters: Tensor) -> tuple[Tensor, Tensor]:
-        p = torch.sigmoid(parameters)
-        return parameters, p * (1 - p)
+    def residual(self, parameters: Tensor, encoded: Tensor) -> Tensor:
+        # Not less what is expected: where an outcome is all but sure, the other one has to count.
+        return 2 * encoded - 1 + torch.zeros_like(parameters[..., 0])
+
+    def shifted(self, parameters: Tensor, shift: Tensor) -> Tensor:
+        return parameters + shift[..., None]
 
 
 @final
@@ -144,9 +153,14 @@ class CategoricalHead(Head):
         below = parameters.softmax(dim=-1).cumsum(dim=-1)[..., :-1]
         return (uniform[..., :1] > below).sum(dim=-1).float()
 
-    def information(self, parameters: Tensor) -> tuple[Tensor, Tensor]:
-        log_p = functional.log_softmax(parameters, dim=-1)
-        return log_p, log_p.exp()
+    def _places(self) -> Tensor:
+        return torch.linspace(-1.0, 1.0, self.parameters)
+
+    def residual(self, parameters: Tensor, encoded: Tensor) -> Tensor:
+        return self._places()[encoded.long()] + torch.zeros_like(parameters[..., 0])
+
+    def shifted(self, parameters: Tensor, shift: Tensor) -> Tensor:
+        return parameters + shift[..., None] * self._places()
 
 
 class _Scaled(Head):
@@ -204,8 +218,13 @@ class NormalHead(_Scaled):
         value: Tensor = parameters[..., 0] + torch.exp(parameters[..., 1].clamp(*LOG_SPREADS)) * normal
         return value
 
-    def information(self, parameters: Tensor) -> tuple[Tensor, Tensor]:
-        return parameters[..., :1], torch.exp(-2 * parameters[..., 1:].clamp(*LOG_SPREADS))
+    def residual(self, parameters: Tensor, encoded: Tensor) -> Tensor:
+        return encoded - parameters[..., 0]
+
+    def shifted(self, parameters: Tensor, shift: Tensor) -> Tensor:
+        mean, log_spread = parameters.unbind(dim=-1)
+        moved = mean + shift
+        return torch.stack([moved, log_spread.expand_as(moved)], dim=-1)
 
 
 STANDARD = NormalHead()
@@ -287,11 +306,52 @@ class LogisticMixtureHead(_Scaled):
             within = within + (0.25 / root / self.spread).square()
         return STANDARD, torch.stack([middle, 0.5 * (between + within).log()], dim=-1)
 
-    def information(self, parameters: Tensor) -> tuple[Tensor, Tensor]:
-        return STANDARD.information(self.simplified(parameters)[1])
+    def residual(self, parameters: Tensor, encoded: Tensor) -> Tensor:
+        share, mean, _ = self._parts(parameters)
+        place = super().encode(encoded) if self.whole else encoded
+        return place - (share.exp() * mean).sum(dim=-1)
+
+    def shifted(self, parameters: Tensor, shift: Tensor) -> Tensor:
+        share, mean, log_scale = parameters.unflatten(-1, (3, COMPONENTS)).unbind(dim=-2)  # type: ignore[no-untyped-call]
+        moved = mean + shift[..., None]
+        return torch.cat([share.expand_as(moved), moved, log_scale.expand_as(moved)], dim=-1)
 
 
 AnyHead = Annotated[BinaryHead | CategoricalHead | NormalHead | LogisticMixtureHead, Field(discriminator="kind")]
+
+
+@final
+class _Before:
+    """What is known of the entries of an observation before the one that is looked at.
+
+    Given all that is hidden, an entry is shifted by w r_{y-1} + v mean(r_1 ... r_{y-1}), where r are the residuals of
+    the entries before it, each by its own expectation. For two or three Gaussian entries that is any covariance; for
+    more of them, neighbours that depend on each other and a disturbance that all have in common.
+    """
+
+    def __init__(self, weights: Float[Tensor, "*batch W"], coupled: bool) -> None:
+        self.weights, self._coupled = weights, coupled
+        self._last: Tensor | None = None
+        self._total: Tensor | None = None
+        self._seen = 0
+
+    def given(self, head: Head, parameters: Tensor) -> Tensor:
+        """The parameters of the next entry, given those before it."""
+        if self._last is None or self._total is None:
+            return parameters
+        first = max(0, 2 * self._seen - 3)
+        shift = self.weights[..., first] * self._last
+        if self._seen > 1:
+            shift = shift + self.weights[..., first + 1] * self._total / self._seen
+        return head.shifted(parameters, shift)
+
+    def add(self, head: Head, parameters: Tensor, encoded: Tensor) -> None:
+        """Takes note of an entry, by its own parameters."""
+        if not self._coupled:
+            return
+        self._last = head.residual(parameters, encoded)
+        self._total = self._last if self._total is None else self._total + self._last
+        self._seen += 1
 
 
 @final
@@ -300,11 +360,18 @@ class Heads:
     """One head per entry, used as a single head for whole observations."""
 
     heads: tuple[Any, ...]
+    coupled: bool = False
+    """Whether entries depend on each other, given the answer and what else is hidden."""
 
     @cached_property
     def sizes(self) -> list[int]:
-        """Network outputs of every entry."""
-        return [head.parameters for head in self.heads]
+        """Network outputs of every entry, and of how entries depend on those before them."""
+        return [*(head.parameters for head in self.heads), self._weights]
+
+    @property
+    def _weights(self) -> int:
+        """One for the entry before, for all but the first, and one for the mean of those before, for all but two."""
+        return max(0, 2 * len(self.heads) - 3) if self.coupled else 0
 
     @property
     def parameters(self) -> int:
@@ -319,41 +386,51 @@ class Heads:
         """The inverse of ``encode``."""
         return torch.stack([head.decode(encoded[..., y]) for y, head in enumerate(self.heads)], dim=-1)
 
-    def _each(self, parameters: Tensor) -> list[tuple[int, Any, Tensor]]:
-        parts = parameters.split(self.sizes, dim=-1)  # type: ignore[no-untyped-call]
-        return [(y, head, part) for y, (head, part) in enumerate(zip(self.heads, parts, strict=True))]
+    def _each(self, parameters: Tensor) -> tuple[list[tuple[Any, Tensor]], "_Before"]:
+        """Every head with its own parameters, and what is to be known of the entries before each."""
+        *parts, weights = parameters.split(self.sizes, dim=-1)  # type: ignore[no-untyped-call]
+        return list(zip(self.heads, parts, strict=True)), _Before(weights, self.coupled)
 
     def log_probability(self, parameters: Float[Tensor, "*#batch P"], encoded: Float[Tensor, "*#batch Y"]) -> Tensor:
         """Log probability (or density) of encoded observations."""
-        parts = [head.log_probability(part, encoded[..., y]) for y, head, part in self._each(parameters)]
+        each, before = self._each(parameters)
+        parts = []
+        for (head, part), entry in zip(each, encoded.unbind(dim=-1), strict=True):
+            parts.append(head.log_probability(before.given(head, part), entry))
+            before.add(head, part, entry)
         value: Tensor = sum(parts[1:], parts[0])
         return value
 
     def settled(self, parameters: Float[Tensor, "*batch P"]) -> Float[Tensor, "*batch P"]:
         """Parameters of which all that needs no observation is computed."""
-        return torch.cat([head.settled(part) for _, head, part in self._each(parameters)], dim=-1)
+        if self.coupled:
+            return parameters
+        return torch.cat([head.settled(part) for head, part in self._each(parameters)[0]], dim=-1)
 
     def settled_log_probability(self, settled: Float[Tensor, "P *#b"], encoded: Float[Tensor, "*#b Y"]) -> Tensor:
         """``log_probability`` by settled parameters, whose first axis is their own: for many at a time."""
-        entries = zip(self.heads, settled.split(self.sizes), encoded.unbind(dim=-1), strict=True)  # type: ignore[no-untyped-call]
+        if self.coupled:
+            return self.log_probability(settled.movedim(0, -1), encoded)
+        entries = zip(self.heads, settled.split(self.sizes[:-1]), encoded.unbind(dim=-1), strict=True)  # type: ignore[no-untyped-call]
         parts = [head.settled_log_probability(part, entry) for head, part, entry in entries]
         value: Tensor = sum(parts[1:], parts[0])
         return value
 
     def draw(self, parameters: Tensor, uniform: Float[Tensor, "*#batch Y 2"]) -> Tensor:
         """Encoded observations by two uniform numbers per entry."""
-        return torch.stack([head.draw(part, uniform[..., y, :]) for y, head, part in self._each(parameters)], dim=-1)
+        each, before = self._each(parameters)
+        drawn = []
+        for (head, part), numbers in zip(each, uniform.unbind(dim=-2), strict=True):
+            drawn.append(head.draw(before.given(head, part), numbers))
+            before.add(head, part, drawn[-1])
+        return torch.stack(drawn, dim=-1)
 
     def simplified(self, parameters: Tensor) -> "tuple[Heads, Tensor]":
         """Heads that are quick to evaluate, for comparing queries, with their parameters."""
-        pairs = [head.simplified(part) for _, head, part in self._each(parameters)]
-        return Heads(tuple(head for head, _ in pairs)), torch.cat([part for _, part in pairs], dim=-1)
-
-    def information(self, parameters: Tensor) -> tuple[Tensor, Tensor]:
-        """Functions of the parameters, and the Fisher information of one observation about each."""
-        pairs = [head.information(part) for _, head, part in self._each(parameters)]
-        functions, sizes = zip(*pairs, strict=True)
-        return torch.cat(functions, dim=-1), torch.cat(sizes, dim=-1)
+        each, before = self._each(parameters)
+        pairs = [head.simplified(part) for head, part in each]
+        quick = Heads(tuple(head for head, _ in pairs), self.coupled)
+        return quick, torch.cat([*(part for _, part in pairs), before.weights], dim=-1)
 
     @cached_property
     def listed(self) -> Float[Tensor, "J Y"] | None:

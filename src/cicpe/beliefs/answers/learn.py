@@ -14,6 +14,7 @@ from typing import final
 import torch
 from torch import Generator, Tensor, nn
 
+from cicpe.beliefs.answers.dependence import entries_depend
 from cicpe.beliefs.answers.heads import Heads, choose_heads, has_real_entries
 from cicpe.beliefs.answers.hidden import PILOT, Nuisance
 from cicpe.beliefs.answers.histories import Histories, HistoryPool, places_of, simulate
@@ -35,6 +36,8 @@ LOSS_SECONDS = 6.0
 """Most seconds for learning a loss that is no distance."""
 SCALE_SHARE = 0.2
 """Share of looking at tasks for the scale of queries."""
+REPEATS_SHARE = 0.2
+"""Share of it for whether entries of an observation depend on each other."""
 MAP_SECONDS = 10.0
 """Most seconds for learning the answer as a function of the hidden numbers."""
 UNEXPLAINED = 0.15
@@ -238,6 +241,8 @@ class Family:
     """Whether there is a limit in seconds: without one nothing depends on a clock."""
     scale: QueryScale
     """Of queries."""
+    coupled: bool = False
+    """Whether entries of an observation depend on each other, given everything that is hidden."""
 
     @classmethod
     def look(cls, problem: Problem, sizes: LearningSizes, seed: int, seconds: float | None) -> "Family":
@@ -265,7 +270,9 @@ class Family:
         success = Success.learn(problem, nuisance, None if values is None else values[0], rng, allowed)
         looked = torch.Generator().manual_seed(seed + 11)
         scale = QueryScale.find(problem, looked, None if seconds is None else SCALE_SHARE * seconds)
-        return cls(problem, nuisance, prior, success, sizes, seed, seconds is not None, scale)
+        repeated = torch.Generator().manual_seed(seed + 13)
+        coupled = entries_depend(problem, repeated, None if seconds is None else REPEATS_SHARE * seconds)
+        return cls(problem, nuisance, prior, success, sizes, seed, seconds is not None, scale, coupled)
 
     def learner(self, heavy_tails: bool, pool: HistoryPool | None = None) -> Learner:
         """A fresh network whose heads a pilot chose; with the histories of another, where these are given."""
@@ -273,7 +280,7 @@ class Family:
         pool = pool or HistoryPool(self.problem, self.sizes.steps, rng, self.nuisance, self.scale, self.timed)
         pilot = self._pilot(rng)
         declared = declared_kinds(self.problem, pilot.observation_BTY.shape[-1])
-        heads = Heads(choose_heads(pilot.observation_BTY.flatten(0, 1), heavy_tails, declared))
+        heads = Heads(choose_heads(pilot.observation_BTY.flatten(0, 1), heavy_tails, declared), self.coupled)
         spaces = self.problem.query_space, self.problem.answer_space
         codes = CODES if self.nuisance is None else 0
         contexts = len(self.problem.context_names)
