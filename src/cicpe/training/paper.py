@@ -94,13 +94,22 @@ class PaperTrainer(BaseTrainer[PaperConfig]):
         trajectories = collect(self.network, rule, tasks, self.at.horizon, behaviour, self.rng, test)
         self.replay.add(seed, trajectories)
         if warm:
-            success = self._final_success(*self._as_deployed(trajectories, goal, behaviour))
-            if stops:
-                self.at.cost = dual_cost(
-                    self.at.cost, success, config.dual_delta, config.dual_rate, config.smallest_cost
-                )
-            self.at.dual_started = stops or success > 1 - config.dual_delta
+            self._move_cost(*self._as_deployed(trajectories, goal, behaviour), began=stops)
         return trajectories
+
+    def _move_cost(self, trajectories: Trajectories, goal: Goal, began: bool) -> None:
+        """Moves the cost, or lets it begin to move. What is promised is promised at every epsilon: the smaller count."""
+        config = self.config
+        if not began:
+            smallest = goal._replace(epsilon=torch.full_like(goal.epsilon, config.epsilon[0]))
+            self.at.dual_started = self._final_success(trajectories, smallest) > 1 - config.dual_delta
+            return
+        low, high = config.epsilon
+        hard = goal.epsilon <= (low * high) ** 0.5 * (1 + 1e-6)
+        some = hard if bool(hard.any()) else torch.ones_like(hard)
+        success = self._final_success(select_rows(trajectories, some), Goal(goal.epsilon[some], goal.cost[some]))
+        self.at.cost = dual_cost(self.at.cost, success, config.dual_delta, config.dual_rate, config.smallest_cost)
+        self.at.dual_started = True
 
     def _begin_actor(self, progress: float) -> None:
         """Half way to its first queries, lets a guided actor's encoder begin as that of what it imitates."""
