@@ -23,6 +23,7 @@ HEADS: list[Head] = [
     NormalHead(centre=10.0, spread=4.0),
     LogisticMixtureHead(centre=1.0, spread=0.5),
     LogisticMixtureHead(whole=True, transform="root", centre=3.0, spread=1.5),
+    NormalHead(transform="log", middle=2.0, centre=0.3, spread=1.2),
 ]
 
 
@@ -61,7 +62,7 @@ def test_draws_follow_the_probabilities(head: Head) -> None:
 
 @pytest.mark.parametrize("head", HEADS, ids=lambda head: f"{head.kind}-{getattr(head, 'whole', '')}")
 def test_decoding_undoes_encoding(head: Head) -> None:
-    values = {"binary": [-1.0, 3.0], "categorical": [0.0, 2.0, 5.0]}.get(head.kind, [0.0, 3.0, 12.0])
+    values = {"binary": [-1.0, 3.0], "categorical": [0.0, 2.0, 5.0]}.get(head.kind, [1e-3, 3.0, 12.0])
     seen = torch.tensor(values)
     assert torch.allclose(head.decode(head.encode(seen)), seen, atol=1e-4)
 
@@ -74,10 +75,11 @@ def test_a_pilot_chooses_the_head() -> None:
     count = torch.poisson(torch.full((n,), 20.0), generator=rng)
     real = torch.randn(n, generator=rng)
     cauchy = real / torch.randn(n, generator=rng)
-    heads = choose_heads(torch.stack([yes, grade, count, real, cauchy], dim=1))
-    assert [head.kind for head in heads] == ["binary", "categorical", "mixture", "normal", "normal"]
+    waiting = torch.exp(3 * torch.rand(n, generator=rng)).log1p().exp() ** 3
+    heads = choose_heads(torch.stack([yes, grade, count, real, cauchy, waiting, -waiting], dim=1))
+    assert [head.kind for head in heads] == ["binary", "categorical", "mixture", *["normal"] * 4]
     assert heads[2].whole
-    assert [head.transform for head in heads[2:]] == ["root", "none", "asinh"]
+    assert [head.transform for head in heads[2:]] == ["root", "none", "asinh", "log", "none"]
     assert choose_heads(real[:, None], heavy_tails=True)[0].kind == "mixture"
 
 

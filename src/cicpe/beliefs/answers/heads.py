@@ -32,6 +32,10 @@ COMPONENTS = 3
 """Components of a mixture."""
 LEAST_DENSITY = 1e-30
 """Of a mixture, where its components are not added up as logarithms."""
+DECADES = 5.0
+"""How many times as large the upper quartile of positive numbers is as the lower one where their logarithm is taken."""
+FAINT = 1e-12
+"""The least number that has a logarithm, in medians."""
 LOG_SPREADS = (-7.0, 3.0)
 """Log spreads are kept in this range, in standardised units."""
 
@@ -163,15 +167,19 @@ class CategoricalHead(Head):
         return parameters + shift[..., None] * self._places()
 
 
+Transform = Literal["none", "root", "asinh", "log"]
+
+
 class _Scaled(Head):
-    """A numeric entry: a square root or an inverse hyperbolic sine where it is skewed or heavy, then standardised.
+    """A numeric entry: a root, a logarithm or an inverse hyperbolic sine where it is skewed or heavy, then standardised.
 
     A fixed one-to-one transformation multiplies the likelihood of every candidate by the same factor.
     """
 
-    transform: Literal["none", "root", "asinh"] = "none"
+    transform: Transform = "none"
     middle: float = 0.0
-    """What the inverse hyperbolic sine is taken about, and in which unit: the median and the quartiles' distance."""
+    """What the inverse hyperbolic sine is taken about, and in which unit: the median and the quartiles' distance. The
+    logarithm is taken in units of the former, and of nothing below ``FAINT`` of it."""
     width: float = 1.0
     centre: float = 0.0
     """Mean and standard deviation after the transformation."""
@@ -183,6 +191,8 @@ class _Scaled(Head):
                 return (value.clamp_min(0) + 0.375).sqrt()
             case "asinh":
                 return torch.asinh((value - self.middle) / self.width)
+            case "log":
+                return (value / self.middle).clamp_min(FAINT).log()
         return value
 
     def encode(self, value: Tensor) -> Tensor:
@@ -195,6 +205,8 @@ class _Scaled(Head):
                 return moved.clamp_min(0).square() - 0.375
             case "asinh":
                 return torch.sinh(moved.clamp(-20, 20)) * self.width + self.middle
+            case "log":
+                return moved.clamp(-60, 60).exp() * self.middle
         return moved
 
 
@@ -495,11 +507,12 @@ def _choose(kind: ObservationKind, entry: Tensor, heavy_tails: bool) -> Head:
             return LogisticMixtureHead(whole=True, **_scale(entry, "root"))
     low, middle, high = torch.quantile(entry[:100_000].double(), torch.tensor([0.25, 0.5, 0.75]).double()).tolist()
     extreme = float((entry - middle).abs().max()) > 25 * max(high - low, 1e-12)
-    scale = _scale(entry, "asinh" if extreme else "none")
+    over_decades = float(entry.min()) > 0 and high > DECADES * low
+    scale = _scale(entry, "log" if over_decades else "asinh" if extreme else "none")
     return LogisticMixtureHead(**scale) if heavy_tails else NormalHead(**scale)
 
 
-def _scale(entry: Tensor, transform: Literal["none", "root", "asinh"]) -> dict[str, Any]:
+def _scale(entry: Tensor, transform: Transform) -> dict[str, Any]:
     """The constants of a scaled head."""
     low, middle, high = torch.quantile(entry[:100_000].double(), torch.tensor([0.25, 0.5, 0.75]).double()).tolist()
     width = max(high - low, 1e-3 * float(entry.std()), 1e-12)
