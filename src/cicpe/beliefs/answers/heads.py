@@ -171,7 +171,7 @@ Transform = Literal["none", "root", "asinh", "log"]
 
 
 class _Scaled(Head):
-    """A numeric entry: a root, a logarithm or an inverse hyperbolic sine where it is skewed or heavy, then standardised.
+    """A numeric entry: where it is skewed or heavy a root, a logarithm or an inverse hyperbolic sine; standardised.
 
     A fixed one-to-one transformation multiplies the likelihood of every candidate by the same factor.
     """
