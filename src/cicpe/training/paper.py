@@ -98,7 +98,7 @@ class PaperTrainer(BaseTrainer[PaperConfig]):
         return trajectories
 
     def _move_cost(self, trajectories: Trajectories, goal: Goal, began: bool) -> None:
-        """Moves the cost, or lets it begin to move. The promise holds at every epsilon, so that the smaller ones count."""
+        """Moves the cost, or lets it begin to move; what is promised at every epsilon is judged at the smaller ones."""
         config = self.config
         if not began:
             smallest = goal._replace(epsilon=torch.full_like(goal.epsilon, config.epsilon[0]))
