@@ -86,6 +86,30 @@ def test_a_number_that_another_one_gives_is_left_out() -> None:
     assert (nuisance.size, nuisance.gives_answer) == (1, False)
 
 
+@dataclass(frozen=True)
+class Shares(Problem):
+    """Three shares that add up to one, two of which are asked for."""
+
+    query_space = Box([0.0, 0.0], [1.0, 1.0])
+    answer_space = Box([0.0, 0.0], [1.0, 1.0])
+
+    def sample(self, n: int, rng: Generator) -> Tensor:
+        parts = -torch.rand((n, 3), generator=rng).clamp_min(1e-9).log()
+        return parts / parts.sum(dim=1, keepdim=True)
+
+    def observe(self, task: Tensor, query: Tensor, rng: Generator) -> Tensor:
+        return (task[:, :2] * query).sum(dim=1)
+
+    def target(self, task: Tensor) -> Tensor:
+        return task[:, :2]
+
+
+def test_what_is_left_of_a_whole_is_left_out() -> None:
+    nuisance = Nuisance.find(Shares(), 2000, torch.Generator().manual_seed(0))
+    assert nuisance is not None
+    assert (nuisance.size, nuisance.gives_answer) == (0, False)
+
+
 class Objects(PerTaskProblem):
     """A NumPy simulator whose tasks are objects, of numbers or with a name."""
 

@@ -62,7 +62,7 @@ class AnswerBeliefConfig(ComputedBeliefConfig, GrownConfig):
 
     LATER: ClassVar[frozenset[str]] = frozenset(
         {"gives_answer", "answer_values", "loss_numbers", "loss_values", "even_queries", "line_points"}
-        | {"query_offsets", "actor_spread", "steady", "coupled"}
+        | {"query_offsets", "actor_spread", "steady", "coupled", "tilted"}
     )
 
     kind: Literal["answers"] = "answers"
@@ -98,6 +98,8 @@ class AnswerBeliefConfig(ComputedBeliefConfig, GrownConfig):
     """Points that stand for a nuisance which cannot be read; found by the fit."""
     draws: int = 0
     """Simulated tasks that the prior is made of; found by the fit."""
+    tilted: bool = False
+    """Whether hidden numbers depend on each other in another way than those of a Gaussian copula; found by the fit."""
     learned_success: bool = False
     """Whether the loss is something else than a distance; found by the fit."""
     loss_norm: LossNorm | None = None
@@ -193,6 +195,7 @@ class AnswerBeliefConfig(ComputedBeliefConfig, GrownConfig):
                 "answer_values": prior.sizes.values,
                 "codes": 0 if model.codes is None else len(model.codes.points_KD),
                 "draws": prior.sizes.draws,
+                "tilted": prior.sizes.tilted,
                 "learned_success": model.success.learned,
                 "loss_norm": model.success.norm,
                 "loss_numbers": model.success.numbers,
@@ -239,7 +242,7 @@ class AnswerBeliefConfig(ComputedBeliefConfig, GrownConfig):
     def _suits_a_grid(self, model: AnswerModel, most_scattered: int) -> bool:
         """Whether all candidates can be kept: an unread nuisance needs it, a line allows it."""
         sizes = model.prior.sizes
-        if sizes.gives_answer and sizes.nuisance > most_scattered:
+        if (sizes.gives_answer or sizes.tilted) and sizes.latent > most_scattered:
             return False
         if model.codes is not None or model.prior.values() is not None or model.answer_space.dim == 1:
             return True
@@ -295,7 +298,7 @@ class AnswerBeliefConfig(ComputedBeliefConfig, GrownConfig):
     def build(self, shape: TaskShape, horizon: int) -> tuple[Belief, AnswerModel]:
         self._check_queries(shape.query_space, shape.answer_space)
         sizes = PriorSizes(
-            self.draws, shape.answer_space.dim, self.nuisance or 0, self.gives_answer, self.answer_values
+            self.draws, shape.answer_space.dim, self.nuisance or 0, self.gives_answer, self.answer_values, self.tilted
         )
         model = AnswerModel.empty(
             (shape.query_space, shape.answer_space),

@@ -146,15 +146,21 @@ class GridSearch:
 
     @property
     def is_scattered(self) -> bool:
-        """Whether points of hidden numbers are kept, in the place of pairs of a candidate and a point."""
-        return self.model.prior.sizes.gives_answer or not self.has_candidates
+        """Whether points of hidden numbers are kept, in the place of pairs of a candidate and a point.
+
+        Where numbers depend on each other in another way than those of a copula, most pairs could not occur.
+        """
+        sizes = self.model.prior.sizes
+        return sizes.gives_answer or sizes.tilted or not self.has_candidates
 
     @cached_property
     def _even_places(self) -> Float[Tensor, "G V"]:
-        """Even points of the prior of all that is hidden."""
+        """Even points of the prior of all that is hidden; draws from it, where it is no copula."""
         prior = self.model.prior
         numbers = prior.latent_MV.shape[1]
         sizes = SCATTERED if self.has_candidates else SCATTERED_ANSWERS
+        if prior.tilt is not None:
+            return prior.draws_MV[: 2 * sizes[min(numbers, len(sizes) - 1)]]
         even = sobol_points(sizes[min(numbers, len(sizes) - 1)], numbers, 0)
         return prior.places(torch.special.ndtri(even.clamp(1e-6, 1 - 1e-6)).float())
 

@@ -26,6 +26,8 @@ MOST_TOGETHER = 9
 PILOT = 4000
 """Tasks that the scales are taken from."""
 KNOTS = 257
+EXACT = 1e-4
+"""How far, in standard deviations, a number may be from a weighted sum that gives it."""
 EDGE = 3**0.5
 """Numbers on an even scale lie in [-EDGE, EDGE], where they have variance one."""
 
@@ -63,6 +65,7 @@ class Nuisance:
         gives_answer = not all(is_one_of(goal, numbers[:, kept]) for goal in target.T if float(goal.std()) > 0)
         if not gives_answer:
             kept = [i for i in kept if not is_told(numbers[:, i], target)]
+            kept = _not_sums(numbers, kept, torch.cat([target, context], dim=1))
         if len(kept) > MOST_NUMBERS:
             return None
         levels = torch.linspace(0, 1, KNOTS, dtype=torch.float64)
@@ -93,6 +96,18 @@ class Nuisance:
             rank = torch.where(right > left, (left + right - 1) / 2.0, inside)
             columns.append(EDGE * (2 * rank / (KNOTS - 1) - 1))
         return torch.stack(columns, dim=1).float() if columns else torch.zeros(len(numbers), 0)
+
+
+def _not_sums(numbers: Tensor, kept: list[int], told: Tensor) -> list[int]:
+    """The numbers that are no weighted sum of what is told and of those before them, as the last of some shares is."""
+    independent: list[int] = []
+    for i in kept:
+        given = torch.cat([torch.ones_like(told[:, :1]), told, numbers[:, independent]], dim=1)
+        column = numbers[:, i : i + 1]
+        left = column - given @ torch.linalg.lstsq(given, column, driver="gelsd").solution
+        if float(left.abs().max()) > EXACT * float(column.std()):
+            independent.append(i)
+    return independent
 
 
 def has_numbers(problem: Problem, seed: int = 0) -> bool:

@@ -261,7 +261,8 @@ class Family:
         draws = TaskBatch.draw(problem, int(max(1024, min(sizes.prior_draws, 0.5 * most))), rng)
         gives_answer = nuisance is not None and nuisance.gives_answer
         allowed = math.inf if seconds is None else min(MAP_SECONDS, seconds)
-        prior = Prior.learn(places_of(draws, nuisance), problem.answer_space, rng, gives_answer, allowed)
+        tilts = nuisance is not None
+        prior = Prior.learn(places_of(draws, nuisance), problem.answer_space, rng, gives_answer, allowed, tilts)
         if prior.unexplained > UNEXPLAINED and _is_searchable(problem, rng):
             nuisance = None
             prior = Prior.learn(places_of(draws, None), problem.answer_space, rng)

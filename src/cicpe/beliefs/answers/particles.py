@@ -112,6 +112,12 @@ def latent_of(unit: Float[Tensor, "*batch V"]) -> Float[Tensor, "*batch V"]:
     return value
 
 
+def unit_of(latent: Float[Tensor, "*batch V"]) -> Float[Tensor, "*batch V"]:
+    """The inverse of ``latent_of``."""
+    value: Tensor = (2 * torch.special.ndtr(latent.double()) - 1).float()
+    return value
+
+
 def likelihood_target(model: AnswerModel) -> SMCTarget:
     """Prior and likelihood of a learned family, as the sampler takes them.
 
@@ -121,10 +127,18 @@ def likelihood_target(model: AnswerModel) -> SMCTarget:
     Returns:
         Both, in coordinates that are uniform in [-1, 1] under the prior.
     """
-    v = model.prior.latent_MV.shape[1]
+    drawn_MV, tilt = model.prior.latent_MV, model.prior.tilt
+    v = drawn_MV.shape[1]
 
     def prior(n: int, rng: Generator) -> Tensor:
-        return 2 * torch.rand((n, v), generator=rng) - 1
+        if tilt is None:
+            return 2 * torch.rand((n, v), generator=rng) - 1
+        return unit_of(drawn_MV[torch.randint(len(drawn_MV), (n,), generator=rng)])
+
+    def log_prior(unit_NP: Tensor) -> Float[Tensor, " N"]:
+        assert tilt is not None
+        value: Tensor = tilt(latent_of(unit_NP)).double()
+        return value
 
     network, heads = model.frozen_network(), model.heads
 
@@ -146,4 +160,4 @@ def likelihood_target(model: AnswerModel) -> SMCTarget:
             ]
         )
 
-    return SMCTarget(v, prior, None, log_likelihood)
+    return SMCTarget(v, prior, None if tilt is None else log_prior, log_likelihood)

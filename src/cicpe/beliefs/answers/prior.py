@@ -2,8 +2,9 @@
 
 A *place* is an answer in unit coordinates followed by the nuisance on its even scale. Places are functions of
 *latent* coordinates that are standard normal under the prior: a Gaussian copula with the marginal quantiles of the
-simulated tasks. Directions on a sphere are normalised latent vectors. Where the hidden numbers give the answer, the
-latent coordinates are theirs alone, and the answer is the learned function of them.
+simulated tasks. Where simulated tasks show another dependence, a tilt says how much likelier a place is than under the
+copula (``tilt.py``). Directions on a sphere are normalised latent vectors. Where the hidden numbers give the answer,
+the latent coordinates are theirs alone, and the answer is the learned function of them.
 
 Shapes: M draws, V coordinates of a place, L latent coordinates, X answer, D nuisance, S knots.
 """
@@ -16,6 +17,7 @@ from jaxtyping import Float
 from torch import Generator, Tensor, nn
 
 from cicpe.beliefs.answers.answer_map import AnswerMap
+from cicpe.beliefs.answers.tilt import Tilt
 from cicpe.beliefs.copula import (
     KNOTS,
     REACH,
@@ -43,6 +45,8 @@ class PriorSizes(NamedTuple):
     """Whether the answer is a learned function of the nuisance."""
     values: int = 0
     """Answers that there are, where that function has a finite set of them."""
+    tilted: bool = False
+    """Whether the numbers depend on each other in another way than those of a Gaussian copula."""
 
     @property
     def latent(self) -> int:
@@ -69,6 +73,7 @@ class Prior(nn.Module):
         self.register_buffer("knots_VS", torch.zeros(latent, KNOTS))
         self.register_buffer("factor_VV", torch.eye(latent))
         self.answer_map = AnswerMap(sizes.nuisance, answer_space, sizes.values) if sizes.gives_answer else None
+        self.tilt = Tilt(latent) if sizes.tilted else None
 
     @classmethod
     def learn(
@@ -78,6 +83,7 @@ class Prior(nn.Module):
         rng: Generator,
         gives_answer: bool = False,
         seconds: float = math.inf,
+        tilts: bool = False,
     ) -> "Prior":
         """The prior of simulated places.
 
@@ -86,7 +92,8 @@ class Prior(nn.Module):
             answer_space: Where answers lie.
             rng: Breaks ties, and draws what a function of the nuisance is fitted with.
             gives_answer: Whether the answer is a function of the nuisance.
-            seconds: How long that function may be fitted.
+            seconds: How long that function may be fitted, and the tilt.
+            tilts: Whether to look for another dependence than that of a Gaussian copula.
 
         Returns:
             The prior.
@@ -104,6 +111,9 @@ class Prior(nn.Module):
             )
         columns_MV = places_MV[:, x:] if gives_answer else places_MV
         prior._tabulate(places_MV, columns_MV, x, rng)
+        if tilts:
+            prior.tilt = Tilt.learn(prior.latent_MV, rng.clone_state(), seconds)
+            prior.sizes = sizes._replace(tilted=prior.tilt is not None)
         return prior
 
     def _tabulate(self, places_MV: Tensor, columns_MV: Tensor, x: int, rng: Generator) -> None:
