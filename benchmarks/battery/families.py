@@ -395,6 +395,75 @@ class ReferenceChannel(Family):
         )
 
 
+class WaitingTime(Family):
+    """The rate of an event, over four decades, from waiting times under a stress that speeds it up."""
+
+    query_space = Box([0.0], [2.0])
+    answer_space = Box([-2.0], [2.0])
+    epsilons = (0.15, 0.3)
+
+    def sample(self, n: int, rng: Generator) -> Tensor:
+        return _uniform(n, rng, (-2.0, 2.0), (0.2, 1.0))
+
+    def _rate(self, task: Tensor, query: Tensor) -> Tensor:
+        return 10 ** task[..., 0] * torch.exp(task[..., 1] * query[..., 0])
+
+    def observe(self, task: Tensor, query: Tensor, rng: Generator) -> Tensor:
+        return -torch.rand(len(query), generator=rng).clamp_min(1e-9).log() / self._rate(task, query)
+
+    def target(self, task: Tensor) -> Tensor:
+        return task[..., :1]
+
+    def log_p(self, task: Tensor, query: Tensor, y: Tensor) -> Tensor:
+        rate = self._rate(task, query)
+        return rate.log() - rate * y[..., 0]
+
+
+class PolarClusters(Family):
+    """A place in one of two clusters on a ring, by angle and radius: what the reference knows of ``Clusters``."""
+
+    query_space = Box([-1.0, -1.0], [1.0, 1.0])
+    answer_space = Box([-1.0, -1.0], [1.0, 1.0])
+    epsilons = (0.08, 0.2)
+    horizon = 60
+    noise, stray, longest = 0.15, 0.1, 2.8
+
+    def sample(self, n: int, rng: Generator) -> Tensor:
+        centre = torch.where(_coin(torch.full((n,), 0.5), rng) > 0, 0.5, 3.6)
+        spread = torch.tensor([0.25, 0.03]) * torch.randn((n, 2), generator=rng)
+        return torch.stack([centre, torch.full((n,), 0.7)], dim=1) + spread
+
+    def target(self, task: Tensor) -> Tensor:
+        angle, radius = task[..., 0], task[..., 1]
+        return (radius[..., None] * torch.stack([angle.cos(), angle.sin()], dim=-1)).clamp(-1, 1)
+
+    def observe(self, task: Tensor, query: Tensor, rng: Generator) -> Tensor:
+        return self._seen(self.target(task), query, rng)
+
+    def _seen(self, place: Tensor, query: Tensor, rng: Generator) -> Tensor:
+        apart = torch.linalg.vector_norm(query - place, dim=-1)
+        strays = _coin(torch.full((len(query),), self.stray), rng) > 0
+        anywhere = self.longest * torch.rand(len(query), generator=rng)
+        return torch.where(strays, anywhere, apart + self.noise * torch.randn(len(query), generator=rng))
+
+    def log_p(self, task: Tensor, query: Tensor, y: Tensor) -> Tensor:
+        apart = torch.linalg.vector_norm(query - self.target(task), dim=-1)
+        off = ((y[..., 0] - apart) / self.noise).square()
+        usual = (1 - self.stray) * torch.exp(-0.5 * off) / (self.noise * math.sqrt(2 * math.pi))
+        anywhere = self.stray / self.longest * ((y[..., 0] >= 0) & (y[..., 0] <= self.longest)).float()
+        return (usual + anywhere).clamp_min(1e-12).log()
+
+
+class Clusters(PolarClusters):
+    """A place in one of two clusters on a ring, by distances of which a tenth are strays: no copula has its prior."""
+
+    def sample(self, n: int, rng: Generator) -> Tensor:
+        return PolarClusters.target(self, super().sample(n, rng))
+
+    def target(self, task: Tensor) -> Tensor:
+        return task
+
+
 class Phase(Family):
     """The phase of an oscillation with unknown frequency near two turns; the answer is periodic."""
 
@@ -676,9 +745,13 @@ def cases() -> dict[str, Case]:
         "half-response": (HalfResponse(), "yes/no; the answer is a function of both; 2"),
         "total-yield": (TotalYield(), "count; the answer is a function of both; 2"),
         "bell": (Bell(), "real; 1-D query, 2-D answer; 3"),
+        "waiting-time": (WaitingTime(), "positive over decades; X != A; 2"),
         "faulty-part": (FaultyPart(), "yes/no; finite answers; 2"),
     }
     battery = {name: Case(problem, problem.epsilons, problem, about) for name, (problem, about) in own.items()}
+    places = Clusters()
+    about = "real with strays; 2-D, no copula; 2"
+    battery["clusters"] = Case(places, places.epsilons, PolarClusters(), about)
     battery["numpy-ramp"] = Case(NumpyThreshold(), (0.05, 0.1), Ramp(), "real; NumPy simulator; 2")
     battery["slow-ramp"] = Case(SlowRamp(), (0.05, 0.1), Ramp(), "real; 5 ms per call; 2")
     battery["known-noise"] = Case(KnownNoise(), (0.03, 0.08), None, "real; X = A; a known context; 2")
