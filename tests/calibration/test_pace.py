@@ -12,8 +12,9 @@ from torch import Generator, Tensor
 
 from cicpe.beliefs.base import Assessment, Belief, CalibrationPlan
 from cicpe.calibration.alarm_fit import AlarmSizes, affordable_sizes
-from cicpe.calibration.pace import PilotEstimate, lengthened, shortened
+from cicpe.calibration.pace import PilotEstimate, find_pace, lengthened, shortened
 from cicpe.calibration.thresholds import CalibrationRequest, calibrate
+from cicpe.episodes.table import RecordSettings
 from cicpe.problems.binary_search import BinarySearch
 from cicpe.scoring import EPISODES, played
 from cicpe.spaces import Space
@@ -125,6 +126,16 @@ def watch(monkeypatch: pytest.MonkeyPatch) -> Watch:
     watch = Watch()
     monkeypatch.setattr(time, "perf_counter", watch)
     return watch
+
+
+def test_a_round_over_several_contexts_is_no_longer_than_one_over_a_single_one(watch: Watch) -> None:
+    belief, settings = Slow(watch, each=0.01), RecordSettings((0.2,))
+    together = {
+        contexts: find_pace(belief, PROBLEM, settings, 0.995, 600.0, 0, contexts).chunk for contexts in (1, 3, 9)
+    }
+    assert 4 <= together[9] < together[3] < together[1] <= 128
+    for contexts, chunk in together.items():
+        assert contexts * chunk == pytest.approx(together[1], abs=contexts)
 
 
 @pytest.mark.parametrize("each", [0.0001, 0.003, 0.03, 0.3])

@@ -167,7 +167,13 @@ class Pace(NamedTuple):
 
 
 def find_pace(
-    belief: Belief, problem: Problem, settings: RecordSettings, hasty: float, seconds: float, seed: int
+    belief: Belief,
+    problem: Problem,
+    settings: RecordSettings,
+    hasty: float,
+    seconds: float,
+    seed: int,
+    contexts: int = 1,
 ) -> Pace:
     """How early episodes have to end, and how few are played at a time, for a limit in seconds.
 
@@ -181,6 +187,7 @@ def find_pace(
         hasty: The highest confidence at which an episode may be left.
         seconds: What calibration has.
         seed: Seeds the episodes that it is found by.
+        contexts: How many of them are played in turn: a round is so many times as long.
 
     Returns:
         The pace.
@@ -197,8 +204,8 @@ def find_pace(
     levels = _levels(hasty)
     enough = [level for level in levels if seconds > WANTED_EPISODES * seconds_per_episode(level)]
     certain = enough[0] if enough else levels[-1]
-    rounds = PACE_SHARE * seconds / max(seconds_per_episode(certain), 1e-9)
-    return Pace(certain, int(min(MOST_TOGETHER, max(PACE_EPISODES // 2, rounds))))
+    together = PACE_SHARE * seconds / (contexts * max(seconds_per_episode(certain), 1e-9))
+    return Pace(certain, int(min(MOST_TOGETHER, max(PACE_EPISODES // 2, together))))
 
 
 def needed_certainty(tables: Sequence[EpisodeTable], epsilons: Sequence[float], hasty: float) -> float:

@@ -159,7 +159,9 @@ def calibrate(belief: Belief, problem: Problem, request: CalibrationRequest) -> 
     settings = RecordSettings(epsilons, costs=plan.costs, minimum_time=plan.minimum_time)
     run = CalibrationRun(belief, problem, settings, plan.chunk, executor=request.executor)
     if request.seconds is not None and plan.hasty is not None:
-        pace = find_pace(belief, problem, settings, plan.hasty, request.seconds, request.seed_of("pace"))
+        grid = problem.context_grid(plan.n_context_knots)
+        contexts = 1 if grid is None else len(grid)
+        pace = find_pace(belief, problem, settings, plan.hasty, request.seconds, request.seed_of("pace"), contexts)
         run = replace(run, settings=replace(settings, certain=pace.certain), chunk=pace.chunk)
     spread = _best_spread(run, plan, request.seed_of("spread"))
     run = replace(run, settings=replace(run.settings, query_spread=spread))
