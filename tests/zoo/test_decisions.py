@@ -27,7 +27,7 @@ from cicpe.experiments import template_names
 from cicpe.problems import TaskBatch
 
 RECORDED: dict[str, dict[str, Any]] = json.loads((Path(__file__).parent / "decisions.json").read_text())
-PARTICLES = {"ackley-3d", "ackley-3d-simulator", "ackley-4d", "ackley-4d-simulator", "ackley-5d"}
+PARTICLES = {f"ackley-{dim}d{kind}" for dim in (3, 4, 5) for kind in ("", "-simulator")}
 FUNCTIONS = {"geochem-2d"}
 ELSEWHERE = {"best-arm-5d", "binary-search-6d", "gp-max-1d"}
 """Played under other arithmetic too: one for each way of choosing queries."""
