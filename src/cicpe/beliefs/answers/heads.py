@@ -121,7 +121,7 @@ class BinaryHead(Head):
         return (uniform[..., 0] < torch.sigmoid(parameters[..., 0])).float()
 
     def residual(self, parameters: Tensor, encoded: Tensor) -> Tensor:
-        # The outcome itself, and not its distance from the odds: where one is all but sure, a distance would be nothing.
+        # The outcome itself: where one is all but sure, its distance from what is expected would be nothing.
         return 2 * encoded - 1 + torch.zeros_like(parameters[..., 0])
 
     def shifted(self, parameters: Tensor, shift: Tensor) -> Tensor:
