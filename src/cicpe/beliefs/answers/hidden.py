@@ -102,9 +102,9 @@ def _not_sums(numbers: Tensor, kept: list[int], told: Tensor) -> list[int]:
     """The numbers that are no weighted sum of what is told and of those before them, as the last of some shares is."""
     independent: list[int] = []
     for i in kept:
-        given = torch.cat([torch.ones_like(told[:, :1]), told, numbers[:, independent]], dim=1)
+        before = torch.cat([torch.ones_like(told[:, :1]), told, numbers[:, independent]], dim=1)
         column = numbers[:, i : i + 1]
-        left = column - given @ torch.linalg.lstsq(given, column, driver="gelsd").solution
+        left = column - before @ torch.linalg.lstsq(before, column, driver="gelsd").solution
         if float(left.abs().max()) > EXACT * float(column.std()):
             independent.append(i)
     return independent

@@ -101,9 +101,9 @@ class Success(nn.Module):
         if problem.has_distance_loss:
             return cls(space, learned=False)
         held_out = _Losses.draw(problem, nuisance, rng, HELD_OUT)
-        if isinstance(space, Box) and (found := held_out.norm()) is not None:
-            exact = cls(space, learned=False, norm=found.norm)
-            exact.weights_X = found.weights_X.float()
+        if isinstance(space, Box) and (weighted := held_out.norm()) is not None:
+            exact = cls(space, learned=False, norm=weighted.norm)
+            exact.weights_X = weighted.weights_X.float()
             return exact
         plain = cls(space, learned=True)
         plain._fit(problem, nuisance, values_NX, rng, seconds, updates)
