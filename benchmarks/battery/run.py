@@ -160,7 +160,7 @@ def page() -> None:
     rows, inside = [], []
     for name, case in cases().items():
         known = results.get(f"{name}-reference", {"cells": [{}, {}]})["cells"]
-        runs = [data for key, data in results.items() if data["family"] == name and "reference" not in key]
+        runs = [data for key, data in results.items() if data["family"] == name and not key.endswith("-reference")]
         for data in runs:
             for got, exact in zip(data["cells"], known, strict=True):
                 row, verdict = line(name, case, data, got, exact)
@@ -172,16 +172,16 @@ def page() -> None:
         f"| {data['family']} | {data['seed']} | {data['seconds']['fit']:.0f} | {data['seconds']['all']:.0f} | "
         f"{data['calibration_episodes']} | {data['peak_megabytes']:.0f} | {data['load']:.1f} | {data['commit']} |"
         for key, data in results.items()
-        if "reference" not in key
+        if not key.endswith("-reference")
     ]
     kept = sum(inside)
-    measured = {data["family"] for key, data in results.items() if "reference" not in key}
+    measured = {data["family"] for key, data in results.items() if not key.endswith("-reference")}
     left = [name for name in cases() if name not in measured]
     exact = [
         cell["accuracy"]
         for key, data in results.items()
         for cell in data["cells"]
-        if "reference" in key and cell["reached"]
+        if key.endswith("-reference") and cell["reached"]
     ]
     PAGE.write_text(
         TEXT.format(
