@@ -15,6 +15,7 @@ import torch
 from jaxtyping import Float
 from torch import Generator, Tensor, nn
 
+from cicpe.beliefs.answers.first_weights import draw_first_weights
 from cicpe.spaces import Space
 
 HIDDEN = 64
@@ -88,10 +89,7 @@ class AnswerMap(nn.Module):
         answer_map = cls(numbers_MD.shape[1], space, 0 if values_NX is None else len(values_NX))
         if values_NX is not None:
             answer_map.values_NX = values_NX.clone()
-        for layer in answer_map.modules():
-            if isinstance(layer, nn.Linear):
-                layer.weight.data = torch.randn(layer.weight.shape, generator=rng) / math.sqrt(layer.in_features)
-                layer.bias.data.zero_()
+        draw_first_weights(answer_map, rng)
         kept = len(numbers_MD) - int(HELD_OUT * len(numbers_MD))
         answer_map._fit(numbers_MD[:kept], answers_MX[:kept], rng, seconds)
         return answer_map.requires_grad_(False)

@@ -17,6 +17,7 @@ import torch
 from jaxtyping import Float
 from torch import Generator, Tensor, nn
 
+from cicpe.beliefs.answers.first_weights import draw_first_weights
 from cicpe.beliefs.answers.hidden import Nuisance
 from cicpe.beliefs.answers.histories import places_of
 from cicpe.problems.base import Problem, TaskBatch
@@ -126,10 +127,7 @@ class Success(nn.Module):
     ) -> None:
         if self.numbers:
             self.values_NX = self.values_NX if values_NX is None else values_NX.clone()
-        for layer in self.modules():
-            if isinstance(layer, nn.Linear):
-                layer.weight.data = torch.randn(layer.weight.shape, generator=rng) / math.sqrt(layer.in_features)
-                layer.bias.data.zero_()
+        draw_first_weights(self, rng)
         optimiser = torch.optim.Adam(self.parameters(), lr=RATE)
         began, drawing = time.perf_counter(), 0.0
         pool: list[_Losses] = []

@@ -15,6 +15,8 @@ import torch
 from jaxtyping import Float
 from torch import Generator, Tensor, nn
 
+from cicpe.beliefs.answers.first_weights import draw_first_weights
+
 HIDDEN = 48
 RATE = 5e-3
 BATCH = 1024
@@ -60,10 +62,7 @@ class Tilt(nn.Module):
         if numbers < 2:
             return None
         tilt = cls(numbers)
-        for layer in tilt.modules():
-            if isinstance(layer, nn.Linear):
-                layer.weight.data = torch.randn(layer.weight.shape, generator=rng) / math.sqrt(layer.in_features)
-                layer.bias.data.zero_()
+        draw_first_weights(tilt, rng)
         shuffled = latent_ML[torch.randperm(m, generator=rng)]
         held_out, shown = shuffled[: int(HELD_OUT * m)], shuffled[int(HELD_OUT * m) :]
         return tilt.requires_grad_(False) if tilt._fit(shown, held_out, rng, seconds) else None
