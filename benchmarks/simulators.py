@@ -23,7 +23,6 @@ time.perf_counter = time.process_time  # before anything else reads the time
 import torch  # noqa: E402
 
 import cicpe  # noqa: E402
-from cicpe.agents.stop_rules import first_passages  # noqa: E402
 from cicpe.episodes.blocks import blocks  # noqa: E402
 from cicpe.episodes.table import EpisodeTable, RecordSettings, tabulate  # noqa: E402
 from cicpe.evaluation.evaluate import mean_interval, proportion_interval  # noqa: E402
@@ -85,8 +84,11 @@ def measured(model: cicpe.Model, cells: list[dict[str, Any]], noise: float, task
     """The figures of the cells of one noise level, whose epsilons are read off the same episodes."""
     began, problem = time.process_time(), model.tasks({"noise": noise})
     context, epsilons = torch.tensor([[noise]]), tuple(cell["epsilon"] for cell in cells)
-    thresholds = [float(model.agent(epsilon, DELTA).threshold(context)) for epsilon in epsilons]
-    settings = RecordSettings(epsilons, model.calibration.query_spread, certain=max(thresholds))
+    rule = model.calibration.rule("confidence")
+    thresholds = [model.agent(epsilon, DELTA).threshold(context) for epsilon in epsilons]
+    # Where what is asked falls with the queries, it is highest before the first.
+    certain = max(float(rule.asked(threshold, torch.tensor([0]))) for threshold in thresholds)
+    settings = RecordSettings(epsilons, model.calibration.query_spread, certain=certain)
     parts = []
     for block in blocks(tasks, TOGETHER):
         rng = block_stream(seed_for(FRESH, "evaluation"), block.number)
@@ -95,7 +97,7 @@ def measured(model: cicpe.Model, cells: list[dict[str, Any]], noise: float, task
     spent = time.process_time() - began
     rows = []
     for e, (cell, threshold) in enumerate(zip(cells, thresholds, strict=True)):
-        stop = first_passages(table.confidence[e], torch.tensor([threshold]))[0].minimum(table.length)
+        stop = rule.stop_times(table, e, threshold)[0].minimum(table.length)
         correct = int((table.loss[e][every, stop] <= cell["epsilon"]).sum())
         rows.append(
             {

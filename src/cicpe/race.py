@@ -218,7 +218,8 @@ class Race:
         each = (time.perf_counter() - start) / table.loss.shape[1]
         wanted = self._wanted(plan, each)
         tables = {horizon: table.until(horizon) for horizon in dict.fromkeys((own, belief.horizon))}
-        scores = {horizon: needed(some, middle, self.problem.horizon, wanted) for horizon, some in tables.items()}
+        most, fall = self.problem.horizon, plan.fall
+        scores = {horizon: needed(some, middle, most, wanted, fall=fall) for horizon, some in tables.items()}
         horizon = min(scores, key=lambda horizon: scores[horizon].queries)
         reached, table = scores[horizon], tables[horizon]
         seconds = time.perf_counter() - began
@@ -233,7 +234,7 @@ class Race:
             confidence=reached.confidence,
             stopped_accuracy=reached.stopped_accuracy,
             search=fitted.config.search,
-            expected=needed(table, middle, self.problem.horizon, wanted, by_confidence=True).queries,
+            expected=needed(table, middle, most, wanted, by_confidence=True, fall=fall).queries,
         )
 
     def _wanted(self, plan: CalibrationPlan, seconds_per_episode: float) -> float:

@@ -131,7 +131,12 @@ class Needed(NamedTuple):
 
 
 def needed(
-    table: EpisodeTable, epsilon: float, horizon: int, wanted: float = 1 - DELTA, by_confidence: bool = False
+    table: EpisodeTable,
+    epsilon: float,
+    horizon: int,
+    wanted: float = 1 - DELTA,
+    by_confidence: bool = False,
+    fall: float = 0.0,
 ) -> Needed:
     """The queries that an accuracy takes, and the accuracy at the end.
 
@@ -141,13 +146,14 @@ def needed(
         horizon: The most queries that the problem allows.
         wanted: The accuracy.
         by_confidence: Whether accuracy is what the belief itself expects, in the place of what happened.
+        fall: By how much what is asked falls with the number of queries.
 
     Returns:
         Both, with the confidence and the accuracy of the episodes where they end.
     """
     success, confidence = (table.loss[0] <= epsilon).double(), table.confidence[0].double()
     judged = confidence if by_confidence else success
-    rule, rows = STOP_RULES["confidence"], torch.arange(len(success))
+    rule, rows = STOP_RULES["confidence"].falling(fall), torch.arange(len(success))
     stops = rule.stop_times(table, 0, rule.thresholds(None))
     reached = float(judged[:, -1].mean())
     enough = [

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, final
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Generator, Tensor
 
 from cicpe.agents.alarm import Alarm, AlarmState
@@ -39,6 +39,8 @@ class BeliefAgentState(NamedTuple):
     belief: Any
     threshold: Float[Tensor, " batch"]
     alarm: AlarmState | None
+    time: Int[Tensor, " batch"]
+    """Observations so far."""
     platt: ShownBy | None = None
 
 
@@ -75,7 +77,8 @@ class BeliefAgent(Agent):
     def begin(self, context: Float[Tensor, "batch context"]) -> BeliefAgentState:
         alarm = None if self.alarm is None else self.alarm.begin(context)
         platt = None if self.platt is None else self.platt(context)
-        return BeliefAgentState(self.belief.begin(context), self.threshold(context), alarm, platt)
+        time = torch.zeros(len(context), dtype=torch.long)
+        return BeliefAgentState(self.belief.begin(context), self.threshold(context), alarm, time, platt)
 
     def propose(self, state: BeliefAgentState, rng: Generator) -> Proposal:
         both = (self.stop_epsilon,) if self.epsilon == self.stop_epsilon else (self.stop_epsilon, self.epsilon)
@@ -100,12 +103,13 @@ class BeliefAgent(Agent):
         alarm = state.alarm
         if self.alarm is not None and alarm is not None:
             alarm = self.alarm.observe(alarm, state.belief, query, observation)
-        return state._replace(belief=self.belief.update(state.belief, query, observation), alarm=alarm)
+        belief = self.belief.update(state.belief, query, observation)
+        return state._replace(belief=belief, alarm=alarm, time=state.time + 1)
 
     def stops_at(self, state: BeliefAgentState) -> Float[Tensor, " batch"] | None:
         if self.stop_rule.uses_cost or self.stop_epsilon != self.epsilon:
             return None
-        return calibrated_confidence(state.threshold, state.platt)
+        return calibrated_confidence(self.stop_rule.asked(state.threshold, state.time), state.platt)
 
     def quantiles(
         self, state: BeliefAgentState, levels: Sequence[float], rng: Generator

@@ -6,16 +6,17 @@ Calibration, deployment, certificates and the command line know rules by their n
 and added to the registry.
 """
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol, final, runtime_checkable
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from cicpe.beliefs.base import StopView
+from cicpe.beliefs.base import EDGE, StopView
 from cicpe.errors import InvalidInput
 from cicpe.statistics import log_grid
 
@@ -23,6 +24,8 @@ Threshold = Callable[[Float[Tensor, "batch context"]], Float[Tensor, " batch"]]
 """A calibrated threshold for each episode's context."""
 N_COSTS = 9
 """How many costs a rule that values queries is tried at."""
+REFERENCE_TIME = 9
+"""Queries after which a threshold that falls with their number is what it says."""
 
 
 @runtime_checkable
@@ -86,6 +89,29 @@ class StopRule(ABC):
             One threshold per episode.
         """
 
+    def falling(self, fall: float) -> "StopRule":
+        """The same rule with a confidence that falls with the number of queries, where it asks for one on average.
+
+        Args:
+            fall: By how much, in log-odds, where there were e times as many queries.
+
+        Returns:
+            Another rule; this one where it asks for something else.
+        """
+        return self
+
+    def asked(self, threshold: Float[Tensor, "*batch"], time: Int[Tensor, "*batch"]) -> Float[Tensor, "*batch"]:
+        """What a threshold asks for after so many queries; always the same, unless the rule says otherwise.
+
+        Args:
+            threshold: As calibration chose it.
+            time: Queries so far.
+
+        Returns:
+            One number per threshold.
+        """
+        return threshold
+
     def stop_times(
         self, table: RecordedEpisodes, epsilon: int, thresholds: Float[Tensor, " threshold"]
     ) -> list[Int[Tensor, " episode"]]:
@@ -106,15 +132,33 @@ class StopRule(ABC):
 
 @dataclass(frozen=True)
 class ConfidenceRule(StopRule):
-    """Stop once the predicted probability of success reaches the threshold; the promise is kept on average."""
+    """Stop once the predicted probability of success is as high as is asked; the promise is kept on average.
+
+    An average is kept with the fewest queries where the next query is worth the same in every episode that stops. A
+    posterior narrows as 1 / sqrt(n), so that the n-th query adds in proportion to 1 / n: an episode that has had many
+    is a task that teaches slowly, and what it would still gain is dear. So what is asked falls with the number of
+    queries n, in log-odds: that of the threshold, less ``fall`` * log((1 + n) / (1 + ``REFERENCE_TIME``)).
+    """
 
     name: str = "confidence"
+    fall: float = 0.0
+
+    def falling(self, fall: float) -> "StopRule":
+        return self if self.for_each else replace(self, fall=fall)
 
     def thresholds(self, costs: tuple[float, float] | None) -> Float[Tensor, " threshold"]:
-        return torch.sigmoid(torch.linspace(8.0, -1.0, 361))
+        safest = 8.0 if self.fall == 0 else 10.5
+        return torch.sigmoid(torch.linspace(safest, -1.0, round((safest + 1.0) / 0.025) + 1))
+
+    def asked(self, threshold: Float[Tensor, "*batch"], time: Int[Tensor, "*batch"]) -> Float[Tensor, "*batch"]:
+        if self.fall == 0:
+            return threshold
+        return torch.sigmoid(torch.logit(threshold, eps=EDGE) - self.fall * self._growth(time))
 
     def would_stop(self, view: StopView, threshold: Tensor) -> Bool[Tensor, "*batch"]:
-        return view.confidence >= threshold
+        if self.fall == 0:
+            return view.confidence >= threshold
+        return self._score(view.confidence, view.time) >= torch.logit(threshold, eps=EDGE)
 
     def safer(self, thresholds: Float[Tensor, "batch corner"]) -> Float[Tensor, " batch"]:
         return thresholds.amax(dim=-1)
@@ -122,7 +166,19 @@ class ConfidenceRule(StopRule):
     def stop_times(
         self, table: RecordedEpisodes, epsilon: int, thresholds: Float[Tensor, " threshold"]
     ) -> list[Int[Tensor, " episode"]]:
-        return first_passages(table.confidence[epsilon], thresholds)
+        if self.fall == 0:
+            return first_passages(table.confidence[epsilon], thresholds)
+        view = table.view(epsilon)
+        return first_passages(self._score(view.confidence, view.time), torch.logit(thresholds, eps=EDGE))
+
+    def _score(self, confidence: Float[Tensor, "*batch"], time: Int[Tensor, "*batch"]) -> Float[Tensor, "*batch"]:
+        """What is compared with the log-odds of the threshold."""
+        return torch.logit(confidence, eps=EDGE) + self.fall * self._growth(time)
+
+    @staticmethod
+    def _growth(time: Int[Tensor, "*batch"]) -> Float[Tensor, "*batch"]:
+        """The logarithm of how many times as many queries there were as at the reference."""
+        return torch.log1p(time.float()) - math.log1p(REFERENCE_TIME)
 
 
 @final

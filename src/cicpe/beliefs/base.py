@@ -304,6 +304,9 @@ class CalibrationPlan(NamedTuple):
     """Whether the horizon may be cut to what is needed where the time is short."""
     lengthens: bool = False
     """Whether more queries than in training may be made where those are not enough and more raise the accuracy."""
+    fall: float = 0.0
+    """By how much the confidence that an episode is asked for on average falls with the number of its queries: in
+    log-odds, where there were e times as many."""
     hasty: float | None = None
     """Confidence at which an episode is not played on where the time is short; None to play on to certainty."""
     alarm_episodes: int = 4096
@@ -316,7 +319,11 @@ class CalibrationPlan(NamedTuple):
     """Episodes by which ``cicpe zoo verify`` judges a model."""
 
 
-COMPUTED_PLAN = CalibrationPlan(n_epsilons=5, alarm_episodes=256, alarm_ranked=199, alarm_knots=1, verify_episodes=60)
+FALL = 0.75
+"""The same where the posterior is computed (decision 0016)."""
+COMPUTED_PLAN = CalibrationPlan(
+    n_epsilons=5, fall=FALL, alarm_episodes=256, alarm_ranked=199, alarm_knots=1, verify_episodes=60
+)
 """Where the posterior is computed, an episode takes a good part of a second and not a millisecond: fewer of them."""
 
 

@@ -12,7 +12,7 @@ from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, mod
 from torch import Generator, Tensor
 
 from cicpe.agents.belief_agent import PlattByContext, ShownBy
-from cicpe.agents.stop_rules import Threshold, stop_rule
+from cicpe.agents.stop_rules import StopRule, Threshold, stop_rule
 from cicpe.beliefs.base import EDGE
 from cicpe.calibration.platt import SLOPES, Platt
 from cicpe.config import Config
@@ -78,6 +78,9 @@ class Calibration(Config):
     """Spread of the deployed queries about the posterior mean."""
     minimum_time: int = Field(default=1, ge=0)
     """Queries before a rule that values queries may stop: deployed as it was calibrated."""
+    fall: float = Field(default=0.0, ge=0, le=100)
+    """By how much what the rule ``confidence`` asks falls with the number of queries: in log-odds, where there were e
+    times as many."""
     epsilons: tuple[float, ...] = Field(min_length=1)
     deltas: tuple[float, ...] = Field(min_length=1)
     context_knots: tuple[tuple[float, ...], ...]
@@ -93,7 +96,8 @@ class Calibration(Config):
     def _without_what_is_unknown(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
         """A model of an earlier version is written as it was read: its hash stays."""
         data: dict[str, Any] = write(self)
-        return data if self.curves else {name: value for name, value in data.items() if name != "curves"}
+        later = {"curves": self.curves, "fall": self.fall}
+        return {name: value for name, value in data.items() if later.get(name, True)}
 
     @model_validator(mode="before")
     @classmethod
@@ -145,7 +149,7 @@ class Calibration(Config):
             return None
         nothing: ThresholdTable = (((),) * len(self.epsilons),) * len(self.platt)
         rows = [
-            [(*platt, _lowest(cells)) for platt, cells in zip(platts, by_epsilon, strict=True)]
+            [(*platt, self._lowest(cells)) for platt, cells in zip(platts, by_epsilon, strict=True)]
             for platts, by_epsilon in zip(self.platt, self.rules.get("confidence", nothing), strict=True)
         ]
         table = torch.tensor(rows, dtype=torch.float64)  # point x epsilon x 3
@@ -162,6 +166,20 @@ class Calibration(Config):
             return ShownBy(slope, intercept, torch.full_like(slope, most), low)
 
         return by_context
+
+    def rule(self, stop: str) -> StopRule:
+        """The rule of that name, as its thresholds were chosen."""
+        return stop_rule(stop).falling(self.fall)
+
+    def _lowest(self, cells: Cells) -> float:
+        """Log-odds of the lowest confidence at which usual episodes stop; of an even chance where none does."""
+        rule = self.rule("confidence")
+        asked = (
+            float(rule.asked(torch.tensor(cell.threshold), torch.tensor(cell.queries)))
+            for cell in cells
+            if cell is not None
+        )
+        return _log_odds(min(asked, default=0.5))
 
     def supported_epsilon(self, epsilon: float) -> float:
         """The largest calibrated epsilon that is not above the one asked for.
@@ -334,8 +352,3 @@ def _interpolated(grid: Tensor, at: float, values: Float[Tensor, "knot ..."]) ->
     upper = int(torch.searchsorted(grid, place).clamp(1, len(grid) - 1))
     share = (place - float(grid[upper - 1])) / max(float(grid[upper] - grid[upper - 1]), 1e-12)
     return (1 - share) * values[upper - 1] + share * values[upper]
-
-
-def _lowest(cells: Cells) -> float:
-    """Log-odds of the lowest threshold of any delta; of an even chance where there is none."""
-    return _log_odds(min((cell.threshold for cell in cells if cell is not None), default=0.5))

@@ -20,7 +20,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from cicpe.agents.stop_rules import STOP_RULES, StopRule, first_true, rules_for
+from cicpe.agents.stop_rules import STOP_RULES, StopRule, rules_for
 from cicpe.beliefs.base import Belief, CalibrationPlan
 from cicpe.calibration.pace import FIRST_SHARE, find_pace, needed_certainty
 from cicpe.calibration.platt import Platt, fit_platt
@@ -165,7 +165,7 @@ def calibrate(belief: Belief, problem: Problem, request: CalibrationRequest) -> 
         run = replace(run, settings=replace(settings, certain=pace.certain), chunk=pace.chunk)
     spread = _best_spread(run, plan, request.seed_of("spread"))
     run = replace(run, settings=replace(run.settings, query_spread=spread))
-    rules = rules_for(belief.cost_rule)
+    rules = [rule.falling(plan.fall) for rule in rules_for(belief.cost_rule)]
     costly = tuple(rule for rule in rules if rule.uses_cost and plan.costs is not None)
     episodes = _affordable(run, request, began) if costly else request.most_episodes
     for_costs = max(plan.n_context_knots, int(COST_SHARE * episodes)) if costly else 0
@@ -176,7 +176,8 @@ def calibrate(belief: Belief, problem: Problem, request: CalibrationRequest) -> 
     episodes = sum(table.loss.shape[1] for table in tables)
     free = [rule for rule in rules if not rule.uses_cost and not rule.for_each]
     chosen = {rule.name: _table(rule, tables, epsilons, request.alpha, plan) for rule in free}
-    platt = _platt_table(tables, epsilons, chosen["confidence"])
+    average = next(rule for rule in free if rule.name == "confidence")
+    platt = _platt_table(average, tables, epsilons, chosen["confidence"])
     each = [rule for rule in rules if rule.for_each]
     chosen |= {rule.name: _table(rule, tables, epsilons, request.alpha, plan, platt) for rule in each}
     if costly:
@@ -190,6 +191,7 @@ def calibrate(belief: Belief, problem: Problem, request: CalibrationRequest) -> 
         margin=reserve(episodes / len(tables)),
         query_spread=run.settings.query_spread,
         minimum_time=plan.minimum_time,
+        fall=plan.fall,
         epsilons=epsilons,
         deltas=DELTAS,
         context_knots=grid.knots,
@@ -252,22 +254,22 @@ def _curve(success: Tensor) -> Curve:
 
 
 def _platt_table(
-    tables: Sequence[EpisodeTable], epsilons: Sequence[float], cells: Sequence[Sequence[Cells]]
+    rule: StopRule, tables: Sequence[EpisodeTable], epsilons: Sequence[float], cells: Sequence[Sequence[Cells]]
 ) -> tuple[tuple[Platt, ...], ...]:
     """How confidence is shown, by context and epsilon."""
     return tuple(
-        tuple(_platt(table.loss[e] <= value, table.confidence[e], cells[point][e]) for e, value in enumerate(epsilons))
+        tuple(_platt(rule, table, e, value, cells[point][e]) for e, value in enumerate(epsilons))
         for point, table in enumerate(tables)
     )
 
 
-def _platt(success: Tensor, confidence: Tensor, cells: Cells) -> Platt:
+def _platt(rule: StopRule, table: EpisodeTable, e: int, epsilon: float, cells: Cells) -> Platt:
     """Fitted at the prefixes where episodes would stop for any delta, and at the last."""
-    kappas = {cell.threshold for cell in cells if cell is not None}
-    stops = [first_true(confidence >= kappa) for kappa in sorted(kappas)]
-    stops.append(torch.full((len(confidence),), confidence.shape[1] - 1))
-    at = torch.stack(stops, dim=1)
-    weight = len(stops)  # one episode counts once, however many of its prefixes are looked at
+    thresholds = torch.tensor(sorted({cell.threshold for cell in cells if cell is not None}))
+    success, confidence = table.loss[e] <= epsilon, table.confidence[e]
+    stops = rule.stop_times(table, e, thresholds) if len(thresholds) else []
+    at = torch.stack([*stops, torch.full((len(confidence),), confidence.shape[1] - 1)], dim=1)
+    weight = at.shape[1]  # one episode counts once, however many of its prefixes are looked at
     return fit_platt(confidence.gather(1, at).flatten(), success.gather(1, at).flatten(), strength=4.0 * weight)
 
 

@@ -14,7 +14,7 @@ from torch import Tensor
 from cicpe import zoo
 from cicpe.agents.alarm import Alarm
 from cicpe.agents.belief_agent import BeliefAgent
-from cicpe.agents.stop_rules import STOP_RULES, StopRule, Threshold, rules_for, stop_rule
+from cicpe.agents.stop_rules import STOP_RULES, StopRule, Threshold, rules_for
 from cicpe.beliefs.base import Belief
 from cicpe.calibration.table import Calibration
 from cicpe.display import as_table, in_a_line
@@ -100,7 +100,7 @@ class Model:
         Returns:
             An agent for episodes and sessions.
         """
-        rule = stop_rule(stop)
+        rule = self.calibration.rule(stop)
         stop_epsilon = self.calibration.supported_epsilon(epsilon)
         if not rule.calibrated:
             stop_epsilon, threshold = epsilon, self._trained_threshold(rule, delta)

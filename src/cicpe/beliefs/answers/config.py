@@ -18,6 +18,7 @@ from cicpe.beliefs.answers.prior import PriorSizes
 from cicpe.beliefs.answers.queries import Goal, Lookahead
 from cicpe.beliefs.answers.success import LossNorm, Success
 from cicpe.beliefs.base import (
+    FALL,
     Belief,
     CalibrationPlan,
     ComputedBeliefConfig,
@@ -143,6 +144,7 @@ class AnswerBeliefConfig(ComputedBeliefConfig, GrownConfig):
             n_context_knots=3,
             chunk=128,
             shortens=True,
+            fall=FALL,
             hasty=STEADY_HASTY if self.steady else 0.995,
             alarm_episodes=256,
             alarm_ranked=199,
