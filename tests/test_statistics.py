@@ -5,7 +5,17 @@ import pytest
 import torch
 from scipy.stats import binom, binomtest, kstest, qmc
 
-from cicpe.statistics import clopper_pearson, first_of_best, highest_mass_interval, log_grid, log_uniform, sobol_points
+from cicpe.statistics import (
+    MANY_POINTS,
+    RUN,
+    clopper_pearson,
+    first_of_best,
+    highest_mass_interval,
+    log_grid,
+    log_uniform,
+    sobol_points,
+    systematic,
+)
 
 
 @pytest.mark.parametrize("tail", [0.025, 0.05, 0.001])
@@ -73,3 +83,20 @@ class TestFirstOfBest:
     def test_beyond_rounding_the_best_is_chosen(self) -> None:
         score = torch.tensor([[1.0, 1.0 + 1e-5, 0.5], [-3.0, -2.0, -2.0 - 1e-5]])
         assert first_of_best(score).tolist() == [1, 1]
+
+
+@pytest.mark.parametrize("offset", [0.0, 0.37, 0.999])
+def test_systematic_draws_from_many_points_are_those_of_one_cumulative_sum(offset: float) -> None:
+    weight = torch.rand((6, 2 * MANY_POINTS), generator=torch.Generator().manual_seed(0)) ** 20 + 1e-25
+    weight[0, : MANY_POINTS + 5] = 1e-25  # all of the mass is late
+    weight[1, 7] = 1e6  # nearly all of it is one point
+    together = systematic(weight, 96, offset)
+    alone = systematic(weight[:, :-1], 96, offset)  # not a whole number of runs
+    assert (2 * MANY_POINTS - 1) % RUN
+    weight[:, -1] = 1e-25
+    assert int((systematic(weight, 96, offset) != alone).sum()) <= 2  # a tick on the edge of a point, by rounding
+    assert bool((together.diff(dim=1) >= 0).all())
+    share = torch.zeros_like(weight).index_put_(
+        (torch.arange(6)[:, None], together), torch.tensor(1.0 / 96), accumulate=True
+    )
+    assert bool(((share - weight / weight.sum(dim=1, keepdim=True)).abs() <= 1.001 / 96 + 1e-6).all())

@@ -82,6 +82,10 @@ def sobol_points(n: int, dim: int, seed: int) -> Float[Tensor, "n dim"]:
     return points
 
 
+RUN, MANY_POINTS = 16, 4096
+"""Points that are added up together where so many are drawn from."""
+
+
 def systematic(weight_BN: Float[Tensor, "batch point"], n: int, offset: float) -> Int[Tensor, "batch {n}"]:
     """Systematic draws in proportion to weights, which need not add up to one.
 
@@ -93,9 +97,24 @@ def systematic(weight_BN: Float[Tensor, "batch point"], n: int, offset: float) -
     Returns:
         The places of the drawn points, in rising order.
     """
-    cumulative = weight_BN.double().cumsum(dim=-1)
-    comb = ((torch.arange(n, dtype=torch.float64) + offset) / n * cumulative[:, -1:]).contiguous()
-    return torch.searchsorted(cumulative, comb).clamp_max(weight_BN.shape[-1] - 1)
+    points = weight_BN.shape[-1]
+    if points % RUN or points < MANY_POINTS:
+        cumulative = weight_BN.double().cumsum(dim=-1)
+        return torch.searchsorted(cumulative, _comb(cumulative, n, offset)).clamp_max(points - 1)
+    # Of many points, first the run of them and then the one in it.
+    run_BRN = weight_BN.reshape(len(weight_BN), points // RUN, RUN)
+    cumulative = (run_BRN @ torch.ones(RUN, dtype=weight_BN.dtype)).double().cumsum(dim=-1)
+    comb = _comb(cumulative, n, offset)
+    run = torch.searchsorted(cumulative, comb).clamp_max(points // RUN - 1)
+    before = torch.nn.functional.pad(cumulative, (1, 0)).gather(1, run)
+    within = run_BRN[torch.arange(len(run))[:, None], run].double().cumsum(dim=-1)
+    inside = (within < (comb - before)[..., None]).sum(dim=-1).clamp_max(RUN - 1)
+    return run * RUN + inside
+
+
+def _comb(cumulative_BN: Tensor, n: int, offset: float) -> Tensor:
+    """Even steps through the whole weight."""
+    return ((torch.arange(n, dtype=torch.float64) + offset) / n * cumulative_BN[:, -1:]).contiguous()
 
 
 ROUNDING = 1e-6

@@ -1,10 +1,12 @@
 """Inference against posteriors in closed form, with the exact likelihood in the network's place."""
 
+import itertools
+
 import pytest
 import torch
 from torch import Tensor, nn
 
-from cicpe.beliefs.answers.belief import AnswerBelief
+from cicpe.beliefs.answers.belief import AnswerBelief, QueryConfig
 from cicpe.beliefs.answers.config import COARSEST, AnswerBeliefConfig
 from cicpe.beliefs.answers.grid import (
     LEAST_LIKELIHOOD,
@@ -19,6 +21,7 @@ from cicpe.beliefs.answers.heads import BinaryHead, CategoricalHead, Heads, Logi
 from cicpe.beliefs.answers.model import AnswerModel
 from cicpe.beliefs.answers.particles import ParticleSearch
 from cicpe.beliefs.answers.prior import Prior
+from cicpe.beliefs.answers.queries import listed_uncertainty
 from cicpe.beliefs.answers.success import Success
 from cicpe.beliefs.base import FitRequest
 from cicpe.beliefs.budget import Budget
@@ -204,15 +207,24 @@ def test_a_table_of_queries_decides_as_the_network_itself_does() -> None:
     torch.testing.assert_close(both.confidence[:, 7], single.confidence[:, 0], rtol=0, atol=1e-4)
 
 
-@pytest.mark.parametrize("offset", [0.0, 0.3, 0.99])
-def test_the_queries_that_are_compared_first_are_spread_over_the_space(offset: float) -> None:
+@pytest.mark.parametrize("group", [0, 1, 3])
+def test_the_queries_that_are_compared_first_are_spread_over_the_space(group: int) -> None:
     belief = even_belief(2)
-    some = belief._even_AQ[belief._coarse(offset)]
+    some = belief._even_AQ[belief._groups_SW[group]]
     assert len(some) == 16
     assert len({(x > 0, y > 0) for x, y in some.tolist()}) == 4
     # Every fourth point of the sequence, as on a line, would not be.
     assert len({(x > 0, y > 0) for x, y in belief._even_AQ[::4].tolist()}) < 4
     assert bool((belief._near_AK[:, 0] == torch.arange(64)).all())
+
+
+@pytest.mark.parametrize(("dim", "even"), [(1, 128), (1, 130), (2, 64), (2, 67)])
+def test_every_even_query_has_its_place_in_a_group(dim: int, even: int) -> None:
+    config = QueryConfig(even=even)
+    grid = GridSearch(linear_model(dim), 128)
+    belief = AnswerBelief(linear_model(dim), grid, 6, 0.5, config, torch.zeros(0), even if dim > 1 else 0)
+    group, place = belief._places_2A
+    assert belief._groups_SW[group, place].tolist() == list(range(even))
 
 
 def test_a_few_coordinates_are_inferred_on_even_points_and_more_by_particles() -> None:
@@ -257,6 +269,29 @@ def test_a_line_has_the_candidates_that_are_looked_at_in_time_where_no_table_is_
     assert config._affordable_candidates(model) == 128
     fixed = config.model_copy(update={"fixed_context": ()})
     assert fixed._affordable_candidates(model) == 512
+
+
+def test_what_a_table_leaves_is_what_the_network_leaves() -> None:
+    """The lookahead reads draws first of a table and queries first of the network."""
+    rng = torch.Generator().manual_seed(3)
+    probability = torch.rand((2, 5, 7, 3), generator=rng)
+    probability = probability / probability.sum(dim=-1, keepdim=True)
+    kernel = torch.rand((2, 5, 5), generator=rng)
+    for goal in ("information", "agreement", "success"):
+        got = listed_uncertainty(probability, kernel, goal)
+        for b, a in itertools.product(range(2), range(7)):
+            expected = 0.0
+            for j in range(3):
+                joint = probability[b, :, a, j]
+                weight = joint / joint.sum()
+                smooth = weight @ kernel[b]
+                left = {
+                    "information": -(weight * smooth.log()).sum(),
+                    "agreement": 1 - (weight * smooth).sum(),
+                    "success": 1 - smooth.max(),
+                }
+                expected += float(joint.sum() / 5 * left[goal])
+            assert float(got[b, a]) == pytest.approx(expected, rel=1e-4)
 
 
 def test_a_query_follows_from_the_history_alone() -> None:
@@ -306,12 +341,14 @@ def test_weights_stay_normal_numbers() -> None:
 
 def test_a_table_of_listed_outcomes_has_their_probabilities() -> None:
     search = coin_search()
-    table = search.tabulate(torch.zeros(3, 1), torch.zeros(0))
+    groups = torch.tensor([[0, 2], [1, 1]])
+    table = search.tabulate(torch.zeros(3, 1), torch.zeros(0), groups)
     assert isinstance(table, ListedTable)
     bias = (search.candidates_NX[:, 0] + 1) / 2
     torch.testing.assert_close(table.likelihood_AJG[2, 1], bias, rtol=1e-3, atol=2e-4)
     torch.testing.assert_close(table.likelihood_AJG.sum(dim=1), torch.ones(3, 128), rtol=0, atol=1e-5)
-    torch.testing.assert_close(table.outlook_GAP, table.likelihood_AJG.permute(2, 0, 1))
+    for group, queries in enumerate(groups):
+        torch.testing.assert_close(table.outlook_SGWP[group], table.likelihood_AJG[queries].permute(2, 0, 1))
 
 
 def test_outcomes_are_counted_in_the_order_in_which_they_are_listed() -> None:
@@ -324,7 +361,7 @@ def test_negligible_pairs_of_a_table_keep_their_weight_and_others_have_their_lik
     belief, rng = even_belief(2), torch.Generator().manual_seed(1)
     search = belief.search
     assert isinstance(search, GridSearch)
-    table = search.tabulate(belief._even_AQ, torch.zeros(0))
+    table = search.tabulate(belief._even_AQ, torch.zeros(0), belief._groups_SW)
     assert isinstance(table, QueryTable)
     state = search.begin(torch.zeros(2, 0))
     weight = state.weight_BG.clone()
@@ -332,7 +369,7 @@ def test_negligible_pairs_of_a_table_keep_their_weight_and_others_have_their_lik
     place, seen = torch.tensor([3, 8]), torch.randn((2, 1), generator=rng)
     state = state._replace(weight_BG=weight / weight.sum(dim=1, keepdim=True))
     every = search.observe(state, search.likelihood(table.settled_APG[place], seen, state.weight_BG)).weight_BG
-    some = search.observe(state, search.likelihood_by_table(table.settled_APG, place, seen, state.weight_BG)).weight_BG
+    some = search.observe_by_table(state, table.settled_APG, place, seen).weight_BG
     torch.testing.assert_close(some[:, :100], every[:, :100], rtol=1e-4, atol=1e-9)
     for weights in (some, every):
         torch.testing.assert_close(weights[:, 100:], state.weight_BG[:, 100:])

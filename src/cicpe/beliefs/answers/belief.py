@@ -132,11 +132,10 @@ class AnswerBelief(Belief):
         if isinstance(self.search, ParticleSearch):
             return self.search.observe(state, unit, encoded)
         self._table(make=len(unit) >= MANY)
-        parts = []
+        weight_BG = torch.empty(state.weight_BG.shape)
         for rows in trees.slices(len(unit), TOGETHER):
-            some = trees.select(state, rows)
-            parts.append(self.search.observe(some, self._likelihood(unit[rows], encoded[rows], some)))
-        return trees.concatenate(parts)
+            weight_BG[rows] = self._observed(unit[rows], encoded[rows], trees.select(state, rows)).weight_BG
+        return state._replace(weight_BG=weight_BG, time_B=state.time_B + 1)
 
     def random_queries(self, n: int, rng: Generator) -> Float[Tensor, "n query"]:
         # Some of those that are compared, where these stay: others are in no table, and take a network pass each.
@@ -178,26 +177,22 @@ class AnswerBelief(Belief):
             return None
         tables, even = self.search.tables, len(self._even_AQ)
         if even not in tables and make:
-            tables[even] = self.search.tabulate(self._even_AQ, self.fixed_context)
+            tables[even] = self.search.tabulate(self._even_AQ, self.fixed_context, self._groups_SW)
         return tables.get(even)
 
-    def _likelihood(self, unit_BQ: Tensor, encoded_BY: Tensor, state: AnswerGridState) -> Float[Tensor, "B G"]:
-        """What one observation per episode says of every pair of the grid, by the table where that is worth it."""
+    def _observed(self, unit_BQ: Tensor, encoded_BY: Tensor, state: AnswerGridState) -> AnswerGridState:
+        """A grid with one more observation per episode, by the table where there is one that has its query."""
         assert isinstance(self.search, GridSearch)
-        table, context_BC = self._table(make=False), state.context_BC
-        if table is None:
-            return self.search.likelihood_at(unit_BQ, encoded_BY, context_BC, state.weight_BG)
-        least_B, place_B = (unit_BQ[:, None] - self._even_AQ).abs().amax(dim=-1).min(dim=1)
-        if isinstance(table, ListedTable):
-            outcome_B = self.model.heads.listed_place(encoded_BY)
-            likelihood = table.likelihood_AJG[place_B, outcome_B]
-        else:
-            likelihood = self.search.likelihood_by_table(table.settled_APG, place_B, encoded_BY, state.weight_BG)
-        other = (least_B > 1e-5).nonzero()[:, 0]
-        if len(other):
-            rest = (part[other] for part in (unit_BQ, encoded_BY, context_BC, state.weight_BG))
-            likelihood[other] = self.search.likelihood_at(*rest)
-        return likelihood
+        table = self._table(make=False)
+        if table is not None:
+            least_B, place_B = (unit_BQ[:, None] - self._even_AQ).abs().amax(dim=-1).min(dim=1)
+            if bool((least_B <= 1e-5).all()):
+                if isinstance(table, QueryTable):
+                    return self.search.observe_by_table(state, table.settled_APG, place_B, encoded_BY)
+                outcome_B = self.model.heads.listed_place(encoded_BY)
+                return self.search.observe(state, table.likelihood_AJG[place_B, outcome_B])
+        likelihood = self.search.likelihood_at(unit_BQ, encoded_BY, state.context_BC, state.weight_BG)
+        return self.search.observe(state, likelihood)
 
     # ------------------------------------------------------------ assessments
 
@@ -359,36 +354,48 @@ class AnswerBelief(Belief):
         self, state: Any, drawn: Tensor, kernel: Tensor, numbers: "_Numbers", table: QueryTable | ListedTable | None
     ) -> Int[Tensor, " B"]:
         """The place among the even queries of the one that leaves least uncertainty: coarsely, then finely."""
-        even, rows = self._even_AQ, torch.arange(len(kernel))
-        outlook_BMAP = None if table is None else table.outlook_GAP[drawn]
-
-        def best(chosen_BA: Tensor) -> Tensor:
-            if table is None or outlook_BMAP is None:
-                left = self._uncertainty(state, even[chosen_BA], drawn, kernel, numbers)
-            else:
-                index = chosen_BA[:, None, :, None].expand(-1, drawn.shape[1], -1, outlook_BMAP.shape[-1])
-                outlook_BAMP = outlook_BMAP.gather(2, index).transpose(1, 2)
-                left = self._left_by_table(table, outlook_BAMP, kernel, numbers)
-            return chosen_BA[rows, first_of_best(-left)]
-
-        return best(self._near_AK[best(self._coarse(numbers.offset).expand(len(rows), -1))])
+        group, rows = int(numbers.offset * self.config.stride), torch.arange(len(kernel))
+        coarse_BA = self._groups_SW[group].expand(len(rows), -1)
+        if table is None:
+            even = self._even_AQ
+            first = first_of_best(-self._uncertainty(state, even[coarse_BA], drawn, kernel, numbers))
+            near_BA = self._near_AK[coarse_BA[rows, first]]
+            return near_BA[rows, first_of_best(-self._uncertainty(state, even[near_BA], drawn, kernel, numbers))]
+        outlook = table.outlook_SGWP
+        first = first_of_best(-self._left_by_table(table, outlook[group][drawn], kernel, numbers))
+        near_BA = self._near_AK[coarse_BA[rows, first]]
+        group_BA, place_BA = self._places_2A[:, near_BA]
+        about = outlook[group_BA[:, None], drawn[:, :, None], place_BA[:, None]]
+        return near_BA[rows, first_of_best(-self._left_by_table(table, about, kernel, numbers))]
 
     def _left_by_table(
-        self, table: QueryTable | ListedTable, outlook_BAMP: Tensor, kernel: Tensor, numbers: "_Numbers"
+        self, table: QueryTable | ListedTable, outlook_BMAP: Tensor, kernel: Tensor, numbers: "_Numbers"
     ) -> Float[Tensor, "B A"]:
         """The uncertainty that some queries of the table would leave."""
         if isinstance(table, QueryTable):
-            return self._remaining(table.quick_heads, outlook_BAMP, kernel, numbers)
+            return self._remaining(table.quick_heads, outlook_BMAP.transpose(1, 2), kernel, numbers)
         assert self.config.goal != "none"
-        return listed_uncertainty(outlook_BAMP.transpose(2, 3).contiguous(), kernel, self.config.goal)
+        return listed_uncertainty(outlook_BMAP, kernel, self.config.goal)
 
-    def _coarse(self, offset: float) -> Int[Tensor, " A"]:
-        """Some of the even queries, evenly spread themselves, that are compared first."""
+    @cached_property
+    def _groups_SW(self) -> Int[Tensor, "S W"]:
+        """Groups of the even queries, each spread evenly; one of them is compared first. The last may be repeated."""
         stride, size = self.config.stride, len(self._even_AQ)
-        if self.query_space.dim == 1:
-            return torch.arange(int(offset * stride), size, stride)
-        # Neighbours in a quasi-random sequence are far apart; every fourth of its points would lie in one strip.
-        return int(offset * stride) * (size // stride) + torch.arange(size // stride)
+        each = -(-size // stride)
+        # On a line every fourth. Neighbours in a quasi-random sequence are far apart; every fourth of its points would
+        # lie in one strip, and a block of it is spread over all of the space.
+        place = torch.arange(stride * each)
+        places = place.view(each, stride).T if self.query_space.dim == 1 else place.view(stride, each)
+        return places.clamp_max(size - 1)
+
+    @cached_property
+    def _places_2A(self) -> Int[Tensor, "2 A"]:
+        """The group of every even query, and its place in there."""
+        places = torch.zeros(2, len(self._even_AQ), dtype=torch.long)
+        for group, queries in enumerate(self._groups_SW):
+            places[0, queries] = group
+            places[1, queries.flip(0)] = torch.arange(len(queries)).flip(0)  # the first of one that is repeated
+        return places
 
     def _candidates(self, places: Tensor, numbers: "_Numbers", mean_BX: Tensor) -> Float[Tensor, "B A Q"]:
         """Candidate queries in unit coordinates: even ones, and, where answers may be queried, places about them."""

@@ -10,8 +10,8 @@ and no transcendental function where outcomes can be listed. Neither a weight no
 falls below a least one, so that products stay above the smallest normal number, below which arithmetic is slow. Where
 outcomes cannot be listed, pairs whose weight is negligible are not looked at again.
 
-Shapes: B episodes, N candidates, K points of the nuisance, G pairs of them, M draws, A queries of the table,
-J outcomes, V place, X answer.
+Shapes: B episodes, N candidates, K points of the nuisance, G pairs of them, M draws, A queries of the table in S groups
+of W, J outcomes, V place, X answer.
 """
 
 import math
@@ -78,8 +78,8 @@ class ListedTable(NamedTuple):
 
     likelihood_AJG: Float[Tensor, "A J G"]
     """The probability of every outcome for every pair of the grid."""
-    outlook_GAP: Float[Tensor, "G A P"]
-    """The same, an entry per outcome, with what a lookahead reads of a pair in one place."""
+    outlook_SGWP: Float[Tensor, "S G W P"]
+    """The same, an entry per outcome, with what a lookahead reads of a pair in one place: a group of queries."""
 
 
 class QueryTable(NamedTuple):
@@ -87,7 +87,7 @@ class QueryTable(NamedTuple):
 
     settled_APG: Float[Tensor, "A P G"]
     quick_heads: Heads
-    outlook_GAP: Float[Tensor, "G A P2"]
+    outlook_SGWP: Float[Tensor, "S G W P2"]
     """As a lookahead takes them, which need not be exact, with what it reads of a pair in one place."""
 
 
@@ -270,23 +270,35 @@ class GridSearch:
             log_BG = log_BG - log_BG.amax(dim=1, keepdim=True)
         return log_BG.clamp_min(math.log(LEAST_LIKELIHOOD)).exp_()
 
-    def likelihood_by_table(
-        self, settled_APG: Tensor, place_B: Int[Tensor, " B"], encoded_BY: Tensor, weight_BG: Tensor
-    ) -> Float[Tensor, "B G"]:
-        """The same at queries of a table, by their place in it, computed for the pairs that still matter alone."""
+    def observe_by_table(
+        self, state: AnswerGridState, settled_APG: Tensor, place_B: Int[Tensor, " B"], encoded_BY: Tensor
+    ) -> AnswerGridState:
+        """``observe`` at queries of a table, by their place in it, computed for the pairs that still matter alone."""
+        weight_BG = state.weight_BG
         episode, pair = _matters(weight_BG).nonzero(as_tuple=True)
         if 2 * len(pair) > weight_BG.numel():
-            return self.likelihood(settled_APG[place_B], encoded_BY, weight_BG)
+            return self.observe(state, self.likelihood(settled_APG[place_B], encoded_BY, weight_BG))
         each_P1 = torch.arange(settled_APG.shape[1])[:, None]
         settled_PR = settled_APG[place_B[episode], each_P1, pair]
         log_R = self.model.heads.settled_log_probability(settled_PR, encoded_BY[episode])
         most_B = torch.full((len(weight_BG),), -torch.inf).scatter_reduce_(0, episode, log_R, "amax")
-        likelihood_BG = torch.full_like(weight_BG, LEAST_LIKELIHOOD)
-        likelihood_BG[episode, pair] = (log_R - most_B[episode]).clamp_min_(math.log(LEAST_LIKELIHOOD)).exp_()
-        return likelihood_BG
+        likelihood_R = (log_R - most_B[episode]).clamp_min_(math.log(LEAST_LIKELIHOOD)).exp_()
+        weight_R = likelihood_R.mul_(weight_BG[episode, pair])
+        total_B = torch.zeros(len(weight_BG)).index_add_(0, episode, weight_R)
+        after_BG = weight_BG.clone()
+        after_BG[episode, pair] = (weight_R / total_B[episode]).clamp_min_(LEAST_WEIGHT)
+        return state._replace(weight_BG=after_BG, time_B=state.time_B + 1)
 
-    def tabulate(self, even_AQ: Tensor, context_C: Tensor) -> QueryTable | ListedTable | None:
-        """What some queries would tell; None where the table would be too large."""
+    def tabulate(
+        self, even_AQ: Tensor, context_C: Tensor, groups_SW: Int[Tensor, "S W"]
+    ) -> QueryTable | ListedTable | None:
+        """What some queries would tell; None where the table would be too large.
+
+        Args:
+            even_AQ: The queries.
+            context_C: What is known of all episodes.
+            groups_SW: Queries that a lookahead compares at once, by their place among all.
+        """
         heads = self.model.heads
         if len(even_AQ) * len(self.places_GV) * heads.parameters > MOST_TABLE:
             return None
@@ -294,10 +306,10 @@ class GridSearch:
         settled = heads.settled(parameters).transpose(1, 2).contiguous()
         if heads.listed is None:
             quick_heads, quick_AGP = heads.simplified(parameters)
-            return QueryTable(settled, quick_heads, quick_AGP.transpose(0, 1).contiguous())
+            return QueryTable(settled, quick_heads, quick_AGP[groups_SW].transpose(1, 2).contiguous())
         outcomes = [self.likelihood(settled, outcome.expand(len(settled), -1)) for outcome in heads.listed]
         likelihood_AJG = torch.stack(outcomes, dim=1)
-        return ListedTable(likelihood_AJG, likelihood_AJG.permute(2, 0, 1).contiguous())
+        return ListedTable(likelihood_AJG, likelihood_AJG[groups_SW].permute(0, 3, 1, 2).contiguous())
 
     def observe(self, state: AnswerGridState, likelihood_BG: Tensor) -> AnswerGridState:
         """The state with one more observation, whose likelihood is given.

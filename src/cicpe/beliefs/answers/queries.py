@@ -41,7 +41,7 @@ def remaining_uncertainty(
     parameters = parameters_BAMP
     if heads.listed is not None:
         log_p = heads.log_probability(parameters[:, :, None], heads.listed[:, None])
-        return listed_uncertainty(log_p.exp(), kernel_BMM, goal)
+        return listed_uncertainty(log_p.exp().permute(0, 3, 1, 2), kernel_BMM, goal)
     m, j = parameters.shape[2], len(uniform_JY2)
     chosen = (torch.arange(j) * m) // j + m // (2 * j)
     outcomes = heads.draw(parameters[:, :, chosen], uniform_JY2)
@@ -50,24 +50,32 @@ def remaining_uncertainty(
 
 
 def listed_uncertainty(
-    probability_BAJM: Float[Tensor, "B A J M"], kernel_BMM: Float[Tensor, "B M M"], goal: Lookahead
+    probability_BMAJ: Float[Tensor, "B M A J"], kernel_BMM: Float[Tensor, "B M M"], goal: Lookahead
 ) -> Float[Tensor, "B A"]:
     """The same, by the probability of all outcomes of every query at every draw."""
-    total_BAJ1 = probability_BAJM.sum(dim=-1, keepdim=True)
-    left_BAJ = _uncertainty(probability_BAJM / total_BAJ1, kernel_BMM, goal)
-    return (total_BAJ1[..., 0] * left_BAJ).sum(dim=-1) / probability_BAJM.shape[-1]
+    shape, m = probability_BMAJ.shape, probability_BMAJ.shape[1]
+    joint_BMR = probability_BMAJ.reshape(shape[0], m, shape[2] * shape[3])
+    total_B1R = joint_BMR.sum(dim=1, keepdim=True)
+    weight_BMR = joint_BMR / total_B1R
+    left_BR = _left(weight_BMR, kernel_BMM.transpose(1, 2) @ weight_BMR, goal, dim=1)
+    return (total_B1R[:, 0] * left_BR).view(shape[0], *shape[2:]).sum(dim=-1) / m
 
 
 def _uncertainty(weight: Float[Tensor, "B A J M"], kernel_BMM: Tensor, goal: Lookahead) -> Float[Tensor, "B A J"]:
     """What is left after each outcome, by the weights of the draws."""
     smooth = (weight.flatten(1, 2) @ kernel_BMM).view(weight.shape)
+    return _left(weight, smooth, goal, dim=-1)
+
+
+def _left(weight: Tensor, smooth: Tensor, goal: Lookahead, dim: int) -> Tensor:
+    """The uncertainty of draws with some weights, and the weights smoothed by the kernel (which are overwritten)."""
     match goal:
         case "information":
-            return -(weight * smooth.clamp_min_(1e-12).log_()).sum(dim=-1)
+            return -smooth.clamp_min_(1e-12).log_().mul_(weight).sum(dim=dim)
         case "agreement":
-            return 1 - (weight * smooth).sum(dim=-1)
+            return 1 - smooth.mul_(weight).sum(dim=dim)
         case "success":
-            return 1 - smooth.amax(dim=-1)
+            return 1 - smooth.amax(dim=dim)
 
 
 def answer_kernel(answer_BMX: Tensor, bandwidth_B: Tensor) -> Float[Tensor, "B M M"]:
