@@ -6,15 +6,17 @@ name that the library does not know, for the exact references.
 
 import math
 import time
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch import Generator, Tensor
 
+from cicpe.agents.base import Agent
+from cicpe.baselines.references.conjugate import ConjugateRegression
 from cicpe.problems.base import Problem
 from cicpe.problems.best_arm import BestArm
-from cicpe.problems.binary_search import BinarySearch
 from cicpe.problems.per_task import PerTaskProblem
 from cicpe.spaces import Box, Interval
 
@@ -42,6 +44,8 @@ class Family(Problem):
 
     epsilons: tuple[float, float]
     horizon = 100
+    known: tuple[int, ...] = ()
+    """Which of the numbers are told beforehand, in the order of the context."""
 
     def log_p(self, task: Tensor, query: Tensor, y: Tensor) -> Tensor:
         """The true log-likelihood, for references only."""
@@ -236,26 +240,56 @@ class EmissionLine(Family):
         return y[..., 0] * rate.log() - rate
 
 
-class KnownNoise(Problem):
+class KnownNoise(Family):
     """The place of an edge of unknown height; how noisy the gauge is, is known beforehand."""
 
     query_space = Box([0.0], [1.0])
     answer_space = Box([0.0], [1.0])
     context_names = ("noise",)
+    epsilons = (0.03, 0.08)
     horizon = 60
+    known = (2,)
 
     def sample(self, n: int, rng: Generator) -> Tensor:
         return _uniform(n, rng, (0.1, 0.9), (0.5, 2.0), (0.1, 0.6))
 
+    def _mean(self, task: Tensor, query: Tensor) -> Tensor:
+        return task[..., 1] * torch.tanh((query[..., 0] - task[..., 0]) / 0.15)
+
     def observe(self, task: Tensor, query: Tensor, rng: Generator) -> Tensor:
-        mean = task[:, 1] * torch.tanh((query[:, 0] - task[:, 0]) / 0.15)
-        return mean + task[:, 2] * torch.randn(len(query), generator=rng)
+        return self._mean(task, query) + task[:, 2] * torch.randn(len(query), generator=rng)
 
     def target(self, task: Tensor) -> Tensor:
-        return task[:, :1]
+        return task[..., :1]
 
     def context(self, task: Tensor) -> Tensor:
         return task[:, 2:]
+
+    def log_p(self, task: Tensor, query: Tensor, y: Tensor) -> Tensor:
+        return _normal(y[..., 0], self._mean(task, query), task[..., 2])
+
+
+class ThreeSides(Family):
+    """A place in three dimensions, from which side of a query it lies on along each; any side is wrong now and then."""
+
+    query_space = Box([-1.0] * 3, [1.0] * 3)
+    answer_space = Box([-1.0] * 3, [1.0] * 3)
+    epsilons = (0.05, 0.1)
+    wrong = 0.15
+
+    def sample(self, n: int, rng: Generator) -> Tensor:
+        return _uniform(n, rng, *[(-1.0, 1.0)] * 3)
+
+    def observe(self, task: Tensor, query: Tensor, rng: Generator) -> Tensor:
+        flip = torch.rand(query.shape, generator=rng) < self.wrong
+        return torch.where((task >= query) ^ flip, 1.0, -1.0)
+
+    def target(self, task: Tensor) -> Tensor:
+        return task
+
+    def log_p(self, task: Tensor, query: Tensor, y: Tensor) -> Tensor:
+        agrees = (task >= query) == (y > 0)
+        return torch.where(agrees, math.log(1 - self.wrong), math.log(self.wrong)).sum(dim=-1)
 
 
 class Bowl(Family):
@@ -713,11 +747,11 @@ class Ramp(Family):
 
 
 class Case(NamedTuple):
-    """A problem, its two epsilons, and the twin whose likelihood the reference may use."""
+    """A problem, its two epsilons, and the twin whose likelihood the reference may use, or a reference for an epsilon."""
 
     problem: Problem
     epsilons: tuple[float, float]
-    reference: Family | None
+    reference: Family | Callable[[float], Agent]
     about: str
     """Observation; whether a query is an answer; hidden numbers."""
 
@@ -747,6 +781,8 @@ def cases() -> dict[str, Case]:
         "bell": (Bell(), "real; 1-D query, 2-D answer; 3"),
         "waiting-time": (WaitingTime(), "positive over decades; X != A; 2"),
         "faulty-part": (FaultyPart(), "yes/no; finite answers; 2"),
+        "known-noise": (KnownNoise(), "real; X = A; a known context; 2"),
+        "three-sides": (ThreeSides(), "three yes/no; X = A; 3"),
     }
     battery = {name: Case(problem, problem.epsilons, problem, about) for name, (problem, about) in own.items()}
     places = Clusters()
@@ -754,7 +790,8 @@ def cases() -> dict[str, Case]:
     battery["clusters"] = Case(places, places.epsilons, PolarClusters(), about)
     battery["numpy-ramp"] = Case(NumpyThreshold(), (0.05, 0.1), Ramp(), "real; NumPy simulator; 2")
     battery["slow-ramp"] = Case(SlowRamp(), (0.05, 0.1), Ramp(), "real; 5 ms per call; 2")
-    battery["known-noise"] = Case(KnownNoise(), (0.03, 0.08), None, "real; X = A; a known context; 2")
-    battery["binary-3d"] = Case(BinarySearch(dim=3, noise=0.15), (0.05, 0.1), None, "three yes/no; X = A; 3")
-    battery["best-arm-8d"] = Case(BestArm(dim=8, noise=0.3), (0.05, 0.1), None, "real; sphere; 8")
+    arms = BestArm(dim=8, noise=0.3)
+    battery["best-arm-8d"] = Case(
+        arms, (0.05, 0.1), lambda epsilon: ConjugateRegression(arms, epsilon, 200), "real; sphere; 8"
+    )
     return battery

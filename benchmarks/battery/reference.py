@@ -30,8 +30,8 @@ LEAST = 0.25
 """Share of the draws that has to keep weight, by their effective number; else they are moved."""
 KEPT = 0.5
 """The same after each power of an observation."""
-MOVES = 8
-"""Metropolis steps after each power."""
+MOVES, MOVES_EACH, FEW_NUMBERS = 8, 4, 3
+"""Metropolis steps after each power; so many per hidden number where there are more than a few."""
 FEW_VALUES = 64
 """A hidden number with at most so many values is discrete."""
 
@@ -108,8 +108,14 @@ class ExactBayes(Belief):
 
     def begin(self, context: Tensor) -> ReferenceState:
         b, problem = len(context), self.problem
+        latent = self._prior.expand(b, -1, -1)
+        if problem.known:
+            latent = latent.clone()
+            for i, number in enumerate(problem.known):
+                rank = torch.searchsorted(self._sorted_PN[number], context[:, i].contiguous()) + 0.5
+                latent[:, :, number] = torch.special.ndtri(rank.double() / (self.quantiles + 1))[:, None]
         return ReferenceState(
-            self._prior.expand(b, -1, -1),
+            latent,
             torch.zeros(b, self.draws, dtype=torch.float64),
             torch.zeros(b, 0, problem.query_space.dim),
             torch.zeros(b, 0, problem.observation_dim),
@@ -154,12 +160,13 @@ class ExactBayes(Belief):
         """Metropolis steps along differences of other draws, for the prior and the history up to a power of its last."""
         n, p = latent.shape
         at = self._log_posterior(latent, query, seen, phi)
-        for step in range(MOVES):
+        for step in range(MOVES if p <= FEW_NUMBERS else MOVES_EACH * p):
             first, second = (latent[torch.randperm(n, generator=rng)] for _ in range(2))
             size = 1.0 if step % 4 == 3 else 2.38 / math.sqrt(2 * p) * float(torch.rand((), generator=rng) + 0.3)
             asked = (
                 latent + size * (first - second) + 1e-3 * torch.randn(latent.shape, generator=rng, dtype=latent.dtype)
             )
+            asked[:, list(self.problem.known)] = latent[:, list(self.problem.known)]
             value = self._log_posterior(asked, query, seen, phi)
             accepted = torch.rand(n, generator=rng, dtype=torch.float64).log() < value - at
             latent, at = torch.where(accepted[:, None], asked, latent), torch.where(accepted, value, at)
