@@ -260,15 +260,15 @@ def test_pairs_that_no_longer_matter_are_not_asked_for() -> None:
 
 def test_a_line_has_the_candidates_that_are_looked_at_in_time_where_no_table_is_kept() -> None:
     model = linear_model(1)
-    config = AnswerBeliefConfig(on_grid=True, epsilon=(0.01, 0.1))
-    assert config._affordable_candidates(model) == 512
+    config = AnswerBeliefConfig(on_grid=True, epsilon=(0.05, 0.1))
+    assert config._affordable_candidates(model) == 800
     wide = model.prior.draws_MV[:, :1] + torch.linspace(0, 1, len(model.prior.draws_MV))[:, None]
     nuisance = torch.cat([model.prior.draws_MV, wide, -wide], dim=1)
     rng = torch.Generator().manual_seed(0)
     model.prior = Prior.learn(nuisance, model.answer_space, rng)
     assert config._affordable_candidates(model) == 128
     fixed = config.model_copy(update={"fixed_context": ()})
-    assert fixed._affordable_candidates(model) == 512
+    assert 512 <= fixed._affordable_candidates(model) <= 800
 
 
 def test_what_a_table_leaves_is_what_the_network_leaves() -> None:
@@ -320,6 +320,57 @@ def coin_search() -> GridSearch:
     model = AnswerModel(spaces, Heads((BinaryHead(low=0.0, high=1.0),)), prior, 0, 0, Success(spaces[1], False), 8)
     use_network(model, Coin())
     return GridSearch(model, 128)
+
+
+class Step(nn.Module):
+    """Whether a query lies above the answer, without noise."""
+
+    def forward(self, query: Tensor, place: Tensor, context: Tensor) -> Tensor:
+        above, _ = torch.broadcast_tensors(torch.where(query > place, 12.0, -12.0), context.sum() * 0)
+        return above
+
+
+def step_belief(even: int, epsilon: float) -> AnswerBelief:
+    space, rng = Box([0.0], [1.0]), torch.Generator().manual_seed(0)
+    prior = Prior.learn(torch.rand((20_000, 1), generator=rng) * 2 - 1, space, rng)
+    model = AnswerModel((space, space), Heads((BinaryHead(low=0.0, high=1.0),)), prior, 0, 0, Success(space, False), 8)
+    use_network(model, Step())
+    config = QueryConfig(even=even, stride=even // 32)
+    return AnswerBelief(model, GridSearch(model, 1024), 20, epsilon, config, torch.zeros(0))
+
+
+def right_after(belief: AnswerBelief, queries: int, epsilon: float) -> float:
+    """The share of answers that are found within epsilon."""
+    target, rng = torch.rand((64, 1), generator=torch.Generator().manual_seed(4)), torch.Generator().manual_seed(5)
+    state = belief.begin(torch.zeros(64, 0))
+    for _ in range(queries):
+        query = belief.assess(state, (epsilon,), rng).query[:, 0]
+        state = belief.update(state, query, (query > target).float())
+    found = belief.assess(state, (epsilon,), rng).recommendation[0]
+    return float(((found - target).abs() <= epsilon).float().mean())
+
+
+@pytest.mark.parametrize(("even", "epsilon", "queries"), [(128, 0.01, 7), (512, 0.002, 9)])
+def test_a_bisection_without_noise_takes_as_many_queries_as_it_has_to(
+    even: int, epsilon: float, queries: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert right_after(step_belief(even, epsilon), queries, epsilon) >= 0.97
+    # What is left open soon lies between the queries that are compared first.
+    monkeypatch.setattr("cicpe.beliefs.answers.belief.LEAST_GAIN", -1.0)
+    assert right_after(step_belief(even, epsilon), queries, epsilon) < 0.8
+
+
+def test_a_line_has_queries_and_candidates_as_fine_as_epsilon_asks() -> None:
+    model, width = step_belief(128, 0.1).model, 1.0
+    usual = AnswerBeliefConfig(on_grid=True, epsilon=(width / 50, width), fixed_context=())
+    assert usual._fine_queries(model) == usual.queries
+    fine = usual.model_copy(update={"epsilon": (width / 1500, width)})
+    fine = fine.model_copy(update={"line_points": fine._affordable_candidates(model)})
+    assert fine.line_points >= 1500
+    queries = fine._fine_queries(model)
+    assert queries.even >= 1500
+    assert queries.even // queries.stride == usual.queries.even // usual.queries.stride
+    assert fine._fine_queries(linear_model(1)) == usual.queries  # there, answers are no queries
 
 
 def test_nothing_is_ruled_out_for_ever() -> None:

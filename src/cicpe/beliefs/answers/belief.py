@@ -19,7 +19,13 @@ from cicpe.beliefs.answers.grid import AnswerGridState, GridSearch, ListedTable,
 from cicpe.beliefs.answers.heads import Heads
 from cicpe.beliefs.answers.model import AnswerModel
 from cicpe.beliefs.answers.particles import ParticleSearch
-from cicpe.beliefs.answers.queries import Goal, answer_kernel, listed_uncertainty, remaining_uncertainty
+from cicpe.beliefs.answers.queries import (
+    Goal,
+    answer_kernel,
+    listed_uncertainty,
+    present_uncertainty,
+    remaining_uncertainty,
+)
 from cicpe.beliefs.answers.query_scale import QueryScale
 from cicpe.beliefs.answers.recommendation import recommend
 from cicpe.beliefs.base import Assessment, Belief
@@ -36,6 +42,8 @@ TOGETHER = 16
 """Episodes of a grid that are updated together: what fits a cache."""
 LEAST_DOUBT = 1e-3
 """What is left of doubt where all particles agree."""
+LEAST_GAIN = 1e-3
+"""Uncertainty that the best of the queries that are compared first has to take away; else all are compared."""
 NEAREST = 9
 """Even queries of several coordinates about the best of a few that are compared next, that one among them."""
 
@@ -353,20 +361,39 @@ class AnswerBelief(Belief):
     def _best_of_even(
         self, state: Any, drawn: Tensor, kernel: Tensor, numbers: "_Numbers", table: QueryTable | ListedTable | None
     ) -> Int[Tensor, " B"]:
-        """The place among the even queries of the one that leaves least uncertainty: coarsely, then finely."""
+        """The place among the even queries of the one that leaves least uncertainty: coarsely, then finely.
+
+        Where observations are sharp, what is left open may lie between the queries of a coarse group, all of which then
+        tell nothing: there all groups are compared.
+        """
         group, rows = int(numbers.offset * self.config.stride), torch.arange(len(kernel))
-        coarse_BA = self._groups_SW[group].expand(len(rows), -1)
-        if table is None:
-            even = self._even_AQ
-            first = first_of_best(-self._uncertainty(state, even[coarse_BA], drawn, kernel, numbers))
-            near_BA = self._near_AK[coarse_BA[rows, first]]
-            return near_BA[rows, first_of_best(-self._uncertainty(state, even[near_BA], drawn, kernel, numbers))]
-        outlook = table.outlook_SGWP
-        first = first_of_best(-self._left_by_table(table, outlook[group][drawn], kernel, numbers))
-        near_BA = self._near_AK[coarse_BA[rows, first]]
-        group_BA, place_BA = self._places_2A[:, near_BA]
-        about = outlook[group_BA[:, None], drawn[:, :, None], place_BA[:, None]]
-        return near_BA[rows, first_of_best(-self._left_by_table(table, about, kernel, numbers))]
+
+        def best(some: Tensor, queries_BA: Tensor, group: int | None = None) -> tuple[Tensor, Tensor]:
+            if table is None:
+                unit, episodes = self._even_AQ[queries_BA], trees.select(state, some)
+                left = self._uncertainty(episodes, unit, drawn[some], kernel[some], numbers)
+            else:
+                outlook_BMAP = self._outlook(table, drawn[some], queries_BA, group)
+                left = self._left_by_table(table, outlook_BMAP, kernel[some], numbers)
+            first = first_of_best(-left)[:, None]
+            return queries_BA.gather(1, first)[:, 0], left.gather(1, first)[:, 0]
+
+        coarse_B, left_B = best(rows, self._groups_SW[group].expand(len(rows), -1), group)
+        assert self.config.goal != "none"
+        in_vain = (present_uncertainty(kernel, self.config.goal) - left_B < LEAST_GAIN).nonzero()[:, 0]
+        if len(in_vain):
+            every = torch.arange(len(self._even_AQ)).expand(len(in_vain), -1)
+            coarse_B[in_vain] = best(in_vain, every)[0]
+        return best(rows, self._near_AK[coarse_B])[0]
+
+    def _outlook(
+        self, table: QueryTable | ListedTable, drawn_BM: Tensor, queries_BA: Tensor, group: int | None
+    ) -> Float[Tensor, "B M A P"]:
+        """What the table says of some queries at draws; of a whole group, which lies together, where it is given."""
+        if group is not None:
+            return table.outlook_SGWP[group][drawn_BM]
+        group_BA, place_BA = self._places_2A[:, queries_BA]
+        return table.outlook_SGWP[group_BA[:, None], drawn_BM[:, :, None], place_BA[:, None]]
 
     def _left_by_table(
         self, table: QueryTable | ListedTable, outlook_BMAP: Tensor, kernel: Tensor, numbers: "_Numbers"

@@ -42,8 +42,10 @@ LONGER_SHARE_ON_FEW = 0.55
 """The same where observations are few: a better likelihood is worth more than a closer threshold."""
 LOOK_SHARE = 0.06
 """Share for looking at tasks before that."""
-FINEST, COARSEST = 512, 128
-"""Candidates on a line: five per epsilon, within these bounds."""
+FINEST, COARSEST, FINEST_OF_FEW = 512, 128, 4096
+"""Candidates on a line: five per epsilon, within the first two; two per epsilon up to the third."""
+MOST_ON_LINE = 131_072
+"""Pairs of a candidate and a point of the nuisance, at most, for more candidates than ``FINEST``."""
 
 RIVALS: dict[Goal, tuple[Goal, ...]] = {"information": ("agreement",)}
 """What a query is to tell, and what else a race compares it with."""
@@ -51,6 +53,8 @@ MOST_SCATTERED, MOST_SCATTERED_ANSWERS = 5, 4
 """Hidden numbers of which even points can be kept: where they give the answer, and answers with what else is hidden."""
 EVEN_QUERIES, FEWEST_QUERIES, MOST_QUERIED = 400, 120, 3
 """Queries of a table where they have several coordinates, at most and at least, and how many coordinates at most."""
+MOST_EVEN = 2048
+"""Even queries on a line, at most, where epsilon asks for them."""
 MOST_PAIRS = 14_000_000
 """Pairs of a query and a place of such a table: a quarter of a minute of the network."""
 MOST_UNTABLED = 32_768
@@ -209,6 +213,7 @@ class AnswerBeliefConfig(ComputedBeliefConfig, GrownConfig):
             }
         )
         config = config.model_copy(update={"line_points": config._affordable_candidates(model)})
+        config = config.model_copy(update={"queries": config._fine_queries(model)})
         config = config.model_copy(update={"even_queries": config._affordable_queries(model)})
 
         def longer(budget: Budget) -> FittedBelief:
@@ -219,19 +224,17 @@ class AnswerBeliefConfig(ComputedBeliefConfig, GrownConfig):
 
         belief = config.belief(model, min(self.horizon, problem.horizon))
 
+        def rival(goal: Goal) -> FittedBelief:
+            queries = self.queries.model_copy(update={"goal": goal})
+            fit = self.model_copy(update={"queries": queries})._fitted(family, learner, began, seed, most_scattered)
+            assert isinstance(fit.config, AnswerBeliefConfig)
+            # The search is shared: its tables do not depend on what a query is to tell.
+            return fit._replace(belief=replace(belief, config=fit.config.queries))
+
         def variants() -> list[FittedBelief]:
             goals = RIVALS.get(self.queries.goal, ()) if self.actor == "answers" else ()
-            others = [self.queries.model_copy(update={"goal": goal}) for goal in goals]
-            fits = [
-                self.model_copy(update={"queries": queries})._fitted(family, learner, began, seed, most_scattered)
-                for queries in others
-            ]
-            # The search is shared: its tables do not depend on the query rule.
-            rivals = [
-                fit._replace(belief=replace(belief, config=queries)) for fit, queries in zip(fits, others, strict=True)
-            ]
             is_scattered = isinstance(belief.search, GridSearch) and not belief.search.has_candidates
-            return rivals + (alternatives() if is_scattered else [])
+            return [rival(goal) for goal in goals] + (alternatives() if is_scattered else [])
 
         def alternatives() -> list[FittedBelief]:
             # Even points may be too far apart for what observations tell; particles close in on it.
@@ -250,6 +253,18 @@ class AnswerBeliefConfig(ComputedBeliefConfig, GrownConfig):
             return True
         return model.prior.latent_MV.shape[1] <= min(most_scattered, MOST_SCATTERED_ANSWERS)
 
+    def _fine_queries(self, model: AnswerModel) -> QueryConfig:
+        """Even queries on a line that are no farther apart than epsilon, where it may be answers that are queried."""
+        queries, space = self.queries, model.query_space
+        if not self.on_grid or space.dim != 1 or space != model.answer_space:
+            return queries
+        pairs = len(self._grid(model).places_GV)
+        room = min(MOST_EVEN, MOST_TABLE // (pairs * model.heads.parameters))
+        times = 1
+        while queries.even * times < self._epsilons_across(model) and 2 * times * queries.even <= room:
+            times *= 2
+        return queries.model_copy(update={"even": queries.even * times, "stride": queries.stride * times})
+
     def _affordable_queries(self, model: AnswerModel) -> int:
         """How many queries of several coordinates a table can have that is computed in seconds; 0 where too few."""
         several = 1 < model.query_space.dim <= MOST_QUERIED
@@ -263,18 +278,24 @@ class AnswerBeliefConfig(ComputedBeliefConfig, GrownConfig):
         coarse = GridSearch(model, COARSEST)
         if not self.on_grid or coarse.is_scattered:
             return 0
-        points, most = len(coarse.nuisance[0]), FINEST
+        points = len(coarse.nuisance[0])
+        most = max(FINEST, min(FINEST_OF_FEW, MOST_ON_LINE // points))
         if self.fixed_context is None:
             most = MOST_UNTABLED // points
         elif model.query_space.dim == 1:
             most = MOST_TABLE // (self.queries.even * points * model.heads.parameters)
         return max(COARSEST, min(self._wanted_candidates(model), most))
 
+    def _epsilons_across(self, model: AnswerModel) -> float:
+        """How many times the smallest epsilon goes into a line."""
+        return 2 * float(model.answer_space.unit_scale[0]) / self.epsilon[0]
+
     def _wanted_candidates(self, model: AnswerModel) -> int:
-        """About five per epsilon."""
-        width = 2 * float(model.answer_space.unit_scale[0])
-        finest = COARSEST if model.success.numbers else FINEST
-        return int(min(finest, max(COARSEST, 5 * width / self.epsilon[0])))
+        """About five per epsilon; two where it is so small that these would be very many."""
+        if model.success.numbers:
+            return COARSEST
+        across = self._epsilons_across(model)
+        return int(max(COARSEST, min(FINEST, 5 * across), min(FINEST_OF_FEW, 2 * across)))
 
     def _grid(self, model: AnswerModel) -> GridSearch:
         """All candidates."""

@@ -61,6 +61,12 @@ def listed_uncertainty(
     return (total_B1R[:, 0] * left_BR).view(shape[0], *shape[2:]).sum(dim=-1) / m
 
 
+def present_uncertainty(kernel_BMM: Float[Tensor, "B M M"], goal: Lookahead) -> Float[Tensor, " B"]:
+    """The same before any observation: all draws weigh alike."""
+    smooth_BM = kernel_BMM.mean(dim=1)
+    return _left(torch.full_like(smooth_BM, 1 / smooth_BM.shape[1]), smooth_BM, goal, dim=-1)
+
+
 def _uncertainty(weight: Float[Tensor, "B A J M"], kernel_BMM: Tensor, goal: Lookahead) -> Float[Tensor, "B A J"]:
     """What is left after each outcome, by the weights of the draws."""
     smooth = (weight.flatten(1, 2) @ kernel_BMM).view(weight.shape)

@@ -20,12 +20,12 @@ STARTS = 48
 """Points that the search starts from."""
 BEST = 4
 """Answers that mean shift goes on from."""
-ROUNDS = 3
-"""Shifts of each."""
+ROUNDS, ROUNDS_IF_LEARNED = 3, 2
+"""Shifts of each; fewer where the loss is learned, and asking it takes most of the time."""
 JUDGES = 768
 """Draws on which answers are judged."""
 FEWER = 3
-"""Starts are compared on every third of them."""
+"""Starts are compared on every third of them; where the loss is learned, all answers but the last one."""
 
 
 def recommend(
@@ -56,9 +56,12 @@ def recommend(
     answers = torch.cat([mean, target_BNX[:, starts]], dim=1)
     answers = space.project(answers) if isinstance(space, Sphere) else answers
     compared = success.compared(answers, place_BNV[:, ::FEWER])
-    best = [_taken(answers, _most_hits(success.within(compared, epsilon))) for epsilon in epsilons]
-    climb = _Climb(success, space, target_BNX, place_BNV, torch.tensor(epsilons)[:, None, None])
-    answers_BEX, confidence_BE = climb.from_starts(torch.stack(best, dim=1))
+    best = torch.stack([_taken(answers, _most_hits(success.within(compared, epsilon))) for epsilon in epsilons], dim=1)
+    every = _Climb(success, space, target_BNX, place_BNV, torch.tensor(epsilons)[:, None, None])
+    if success.learned:
+        some = every._replace(target_BNX=target_BNX[:, ::FEWER], place_BNV=place_BNV[:, ::FEWER])
+        best = some.from_starts(best, ROUNDS_IF_LEARNED)[0][:, :, None]
+    answers_BEX, confidence_BE = every.from_starts(best, 0 if success.learned else ROUNDS)
     return list(zip(answers_BEX.unbind(dim=1), confidence_BE.unbind(dim=1), strict=True))
 
 
@@ -71,10 +74,10 @@ class _Climb(NamedTuple):
     place_BNV: Tensor
     epsilon_E11: Tensor
 
-    def from_starts(self, answers_BEAX: Tensor) -> tuple[Float[Tensor, "B E X"], Float[Tensor, "B E"]]:
+    def from_starts(self, answers_BEAX: Tensor, rounds: int) -> tuple[Float[Tensor, "B E X"], Float[Tensor, "B E"]]:
         """The best answers that some starts lead to, and their masses."""
         answers, hits = answers_BEAX, self._hits(answers_BEAX)
-        for _ in range(ROUNDS):
+        for _ in range(rounds):
             best = _most_hits(hits)
             old, hits_old = _taken(answers, best), _taken(hits, best)
             total = hits_old.double().sum(dim=-1, keepdim=True)
@@ -82,7 +85,7 @@ class _Climb(NamedTuple):
             shifted = torch.where(total > 1e-9, shifted, old)
             shifted = self.space.project(shifted) if isinstance(self.space, Sphere) else shifted
             answers, hits = torch.cat([old, shifted], dim=2), torch.cat([hits_old, self._hits(shifted)], dim=2)
-        confidence, place = (hits.double().sum(dim=-1) / JUDGES).max(dim=2)
+        confidence, place = hits.double().mean(dim=-1).max(dim=2)
         return _taken(answers, place[..., None])[:, :, 0], confidence.clamp(0, 1)
 
     def _hits(self, answers_BEAX: Tensor) -> Float[Tensor, "B E A N"]:
