@@ -8,9 +8,11 @@ import torch
 from torch import Generator, Tensor
 
 from cicpe.beliefs.answers.config import AnswerBeliefConfig
+from cicpe.beliefs.answers.grid import WeightedAnswers
 from cicpe.beliefs.answers.heads import NormalHead
 from cicpe.beliefs.answers.hidden import Nuisance
 from cicpe.beliefs.answers.histories import places_of
+from cicpe.beliefs.answers.recommendation import recommend
 from cicpe.beliefs.answers.success import Success
 from cicpe.beliefs.base import TaskShape
 from cicpe.problems import Problem, TaskBatch
@@ -40,7 +42,7 @@ class Treatments(Problem):
 
 @dataclass(frozen=True)
 class Clock(Problem):
-    """An hour on a dial: late and early are close."""
+    """An hour on a dial: late and early are close, and to be late costs twice as much."""
 
     query_space = Box([0.0], [12.0])
     answer_space = Box([0.0], [12.0])
@@ -55,8 +57,8 @@ class Clock(Problem):
         return task[:, :1]
 
     def loss(self, task: Tensor, answer: Tensor) -> Tensor:
-        apart = (answer - task[:, :1]).abs()[:, 0]
-        return torch.minimum(apart, 12 - apart)
+        late = (answer - task[:, :1])[:, 0].remainder(12)
+        return torch.minimum(2 * late, 12 - late)
 
 
 def make_rng(seed: int = 0) -> Generator:
@@ -148,6 +150,10 @@ class Recipes(Problem):
         match self.kind:
             case "sum":
                 return apart.sum(dim=1)
+            case "angle":  # the first coordinate comes round
+                return torch.linalg.vector_norm(torch.minimum(apart, torch.tensor([1.0, 9.0]) - apart), dim=1)
+            case "torus":
+                return torch.minimum(apart, torch.tensor([1.0, 4.0]) - apart).sum(dim=1)
             case "euclidean":
                 return torch.linalg.vector_norm(apart, dim=1)
             case "squared":
@@ -180,6 +186,34 @@ def test_a_loss_that_is_a_norm_is_found_and_used_as_it_is(kind: str) -> None:
     assert torch.equal(hits[clear], (loss <= epsilon).float()[clear])
     soft = success(unit, places, epsilon, softness=1e-4)[:, 0, 0]
     assert torch.equal(soft[clear].round(), hits[clear])
+
+
+@pytest.mark.parametrize(("kind", "norm", "wraps"), [("angle", "euclidean", (0,)), ("torus", "sum", (0, 1))])
+def test_coordinates_that_wrap_are_found(kind: str, norm: str, wraps: tuple[int, ...]) -> None:
+    problem, success = _learned(kind)
+    assert (success.norm, success.wraps, success.learned) == (norm, wraps, False)
+    tasks = TaskBatch.draw(problem, 64, Generator().manual_seed(1))
+    space, answers = problem.answer_space, problem.answer_space.sample(64, Generator().manual_seed(2))
+    unit, places = space.to_unit(answers)[:, None], space.to_unit(tasks.target)[:, None]
+    loss = success.compared(unit, places).loss_BAN[:, 0, 0]
+    torch.testing.assert_close(loss, tasks.loss(answers), rtol=2e-3, atol=1e-3)
+    apart = success.apart(unit, places)
+    assert float(apart[..., 0].abs().max()) <= 1
+    assert not _learned("euclidean")[1].wraps
+
+
+def test_what_two_ends_of_a_circle_hit_is_recommended_between_them() -> None:
+    success = Success(Box([0.0, 0.0], [1.0, 1.0]), learned=False, norm="euclidean", wraps=(0, 1))
+    rng = torch.Generator().manual_seed(0)
+    # A cloud about a corner, which is one place seen from all four.
+    target = 0.1 * torch.randn((1, 4000, 2), generator=rng)
+    target = torch.where(target > 0, target - 1, target + 1)
+    posterior = WeightedAnswers(target, torch.full((1, 4000), 1 / 4000, dtype=torch.float64))
+    ((answer, confidence),) = recommend(success, success.space, posterior, [0.2])
+    expected = 1 - math.exp(-0.5 * (0.2 / 0.1) ** 2)
+    assert float(confidence) == pytest.approx(expected, abs=0.03)
+    assert bool((answer.abs() > 0.93).all())
+    assert bool((answer.abs() <= 1).all())
 
 
 @pytest.mark.parametrize("kind", ["steep", "power"])

@@ -344,6 +344,10 @@ class AnswerBelief(Belief):
         success = self.model.success
         spread = torch.linalg.vector_norm(std_BX * success.scale_X, dim=-1)
         width = self.config.width * success.reach(self.aim) + self.config.relative_width * spread
+        if success.wraps:
+            apart_BMM = success.compared(answer_BMX, answer_BMX).loss_BAN
+            near_BMM: Tensor = 1 / (1 + (apart_BMM / width[:, None, None]).square())
+            return near_BMM
         return answer_kernel(success.scaled(answer_BMX), width)
 
     def _uncertainty(

@@ -67,7 +67,7 @@ class AnswerBeliefConfig(ComputedBeliefConfig, GrownConfig):
 
     LATER: ClassVar[frozenset[str]] = frozenset(
         {"gives_answer", "answer_values", "loss_numbers", "loss_values", "even_queries", "line_points"}
-        | {"query_offsets", "actor_spread", "steady", "coupled", "tilted"}
+        | {"query_offsets", "actor_spread", "steady", "coupled", "tilted", "loss_wraps"}
     )
 
     kind: Literal["answers"] = "answers"
@@ -109,6 +109,8 @@ class AnswerBeliefConfig(ComputedBeliefConfig, GrownConfig):
     """Whether the loss is something else than a distance; found by the fit."""
     loss_norm: LossNorm | None = None
     """Which norm of the difference it is, where it is another one than the space's distance; found by the fit."""
+    loss_wraps: tuple[int, ...] = ()
+    """Coordinates of the answer whose ends are the same place to such a norm; found by the fit."""
     loss_numbers: int = 0
     """Hidden numbers beside the target that it depends on; found by the fit."""
     loss_values: int = 0
@@ -204,6 +206,7 @@ class AnswerBeliefConfig(ComputedBeliefConfig, GrownConfig):
                 "tilted": prior.sizes.tilted,
                 "learned_success": model.success.learned,
                 "loss_norm": model.success.norm,
+                "loss_wraps": model.success.wraps,
                 "loss_numbers": model.success.numbers,
                 "loss_values": len(model.success.values_NX) if model.success.numbers else 0,
                 "on_grid": on_grid,
@@ -329,7 +332,14 @@ class AnswerBeliefConfig(ComputedBeliefConfig, GrownConfig):
             sizes,
             len(shape.context_names),
             self.codes,
-            Success(shape.answer_space, self.learned_success, self.loss_numbers, self.loss_values, self.loss_norm),
+            Success(
+                shape.answer_space,
+                self.learned_success,
+                self.loss_numbers,
+                self.loss_values,
+                self.loss_norm,
+                self.loss_wraps,
+            ),
             self.hidden,
             self.query_offsets,
         )

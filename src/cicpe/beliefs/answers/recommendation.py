@@ -81,12 +81,20 @@ class _Climb(NamedTuple):
             best = _most_hits(hits)
             old, hits_old = _taken(answers, best), _taken(hits, best)
             total = hits_old.double().sum(dim=-1, keepdim=True)
-            shifted = (hits_old.double() @ self.target_BNX.double()[:, None] / total.clamp_min(1e-9)).float()
-            shifted = torch.where(total > 1e-9, shifted, old)
+            shifted = torch.where(total > 1e-9, self._centre(old, hits_old, total.clamp_min(1e-9)), old)
             shifted = self.space.project(shifted) if isinstance(self.space, Sphere) else shifted
             answers, hits = torch.cat([old, shifted], dim=2), torch.cat([hits_old, self._hits(shifted)], dim=2)
         confidence, place = hits.double().mean(dim=-1).max(dim=2)
         return _taken(answers, place[..., None])[:, :, 0], confidence.clamp(0, 1)
+
+    def _centre(self, answers_BEAX: Tensor, hits_BEAN: Tensor, total_BEA1: Tensor) -> Float[Tensor, "B E A X"]:
+        """The mean of the targets that answers hit."""
+        if not self.success.wraps:
+            return (hits_BEAN.double() @ self.target_BNX.double()[:, None] / total_BEA1).float()
+        apart = self.success.apart(answers_BEAX[..., None, :], self.target_BNX[:, None, None])
+        mean = ((hits_BEAN[..., None] * apart).double().sum(dim=-2) / total_BEA1).float()
+        # Back into the box, at the other end where a coordinate wraps.
+        return -self.success.apart(answers_BEAX + mean, torch.zeros_like(mean))
 
     def _hits(self, answers_BEAX: Tensor) -> Float[Tensor, "B E A N"]:
         """How well every answer does on every judge, at its own epsilon."""

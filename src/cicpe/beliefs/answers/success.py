@@ -1,16 +1,19 @@
 """Whether an answer would succeed on a hidden place: the loss as a function of the two.
 
 Where the loss is the answer space's distance it is used as it is. So is another norm of the difference between answer
-and target, once losses of simulated tasks have shown which one. Elsewhere the loss's distribution given the answer and
-the target is learned from simulations (a lognormal, whose parameters a small network gives), which takes tens of times
-as long to ask. A loss may depend on what else is hidden too: a regret depends on how steep a peak is, and on how good
-the second best is. Where that is so, the network sees all of the hidden numbers, and the loss is a function again.
+and target, whose coordinates may be periodic, once losses of simulated tasks have shown which one. Elsewhere the
+loss's distribution given the answer and the target is learned from simulations (a lognormal, whose parameters a small
+network gives), which takes tens of times as long to ask. A loss may depend on what else is hidden too: a regret
+depends on how steep a peak is, and on how good the second best is. Where that is so, the network sees all of the
+hidden numbers, and the loss is a function again.
 
 Shapes: B episodes, A answers, N places, X answer, V place (a target, then the other hidden numbers).
 """
 
+import itertools
 import math
 import time
+from collections.abc import Iterator
 from typing import Literal, NamedTuple, final
 
 import torch
@@ -27,6 +30,8 @@ LossNorm = Literal["sum", "euclidean", "squared", "largest"]
 """Of weighted differences per coordinate: their sum, the root of the sum of squares, that sum itself, the largest."""
 EXACT = 1e-3
 """By what share a norm may miss nearly all losses, for it to be the loss."""
+MOST_MIXED = 4
+"""Coordinates of which any may wrap; of more, all or none."""
 HIDDEN = 48
 RATE = 5e-3
 UNCLEAR = 0.05
@@ -51,6 +56,7 @@ class Success(nn.Module):
         numbers: Hidden numbers beside the target that it depends on.
         values: How many answers there are, where it depends on such numbers and answers are a finite set.
         norm: Which norm the loss is, where it is one of weighted differences in unit coordinates.
+        wraps: Coordinates whose ends are one and the same place, as those of an angle are.
     """
 
     floor: Tensor
@@ -58,10 +64,16 @@ class Success(nn.Module):
     weights_X: Tensor
 
     def __init__(
-        self, space: Space, learned: bool, numbers: int = 0, values: int = 0, norm: LossNorm | None = None
+        self,
+        space: Space,
+        learned: bool,
+        numbers: int = 0,
+        values: int = 0,
+        norm: LossNorm | None = None,
+        wraps: tuple[int, ...] = (),
     ) -> None:
         super().__init__()
-        self.space, self.learned, self.numbers, self.norm = space, learned, numbers, norm
+        self.space, self.learned, self.numbers, self.norm, self.wraps = space, learned, numbers, norm, wraps
         if norm is not None:
             self.register_buffer("weights_X", torch.ones(space.dim))
         if numbers:
@@ -103,7 +115,7 @@ class Success(nn.Module):
             return cls(space, learned=False)
         held_out = _Losses.draw(problem, nuisance, rng, HELD_OUT)
         if isinstance(space, Box) and (weighted := held_out.norm()) is not None:
-            exact = cls(space, learned=False, norm=weighted.norm)
+            exact = cls(space, learned=False, norm=weighted.norm, wraps=weighted.wraps)
             exact.weights_X = weighted.weights_X.float()
             return exact
         plain = cls(space, learned=True)
@@ -212,11 +224,41 @@ class Success(nn.Module):
         """
         if self.learned:
             return ComparedAnswers(*self._moments(answer_BAX[:, :, None], place_BNV[:, None]))
+        if self.wraps:
+            return ComparedAnswers(self._around(answer_BAX, place_BNV))
         answer, target = self.scaled(answer_BAX), self.scaled(place_BNV[..., : self.space.dim])
         if isinstance(self.space, Sphere):
             return ComparedAnswers(self.space.distance(answer[:, :, None], target[:, None]))
         # The same as the box's own distance, without every difference in memory.
         return ComparedAnswers(torch.cdist(answer, target, self._order, "donot_use_mm_for_euclid_dist"))
+
+    def apart(self, answer: Tensor, place: Tensor) -> Float[Tensor, "*batch X"]:
+        """Targets less answers in unit coordinates, the short way round where a coordinate wraps.
+
+        Args:
+            answer: In unit coordinates.
+            place: Targets, which other hidden numbers may follow.
+        """
+        apart = place[..., : self.space.dim] - answer
+        if self.wraps:
+            turns = (apart[..., list(self.wraps)] / 2).round()
+            apart[..., list(self.wraps)] -= 2 * turns
+        return apart
+
+    def _around(self, answer_BAX: Tensor, place_BNV: Tensor) -> Float[Tensor, "B A N"]:
+        """The norm of differences of which some wrap, a coordinate at a time: all differences take much memory."""
+        total, weights = torch.zeros(()), self.scale_X.tolist()
+        for i, weight in enumerate(weights):
+            part = (answer_BAX[:, :, None, i] - place_BNV[:, None, :, i]).abs()
+            part = weight * (torch.minimum(part, 2 - part) if i in self.wraps else part)
+            match self._order:
+                case 1.0:
+                    total = total + part
+                case 2.0:
+                    total = total + part.square()
+                case _:
+                    total = torch.maximum(total, part)
+        return total.sqrt() if self._order == 2.0 else total
 
     @property
     def _order(self) -> float:
@@ -303,17 +345,32 @@ class _Losses(NamedTuple):
     def norm(self) -> "_Norm | None":
         """The norm that gives these losses, if there is one."""
         some = self.loss_B > 1e-4 * self.loss_B.mean()
-        apart_BX = (self.answer_BX - self.place_BV[:, : self.answer_BX.shape[1]]).abs().double()[some]
-        loss_B = self.loss_B.double()[some]
-        if len(loss_B) < len(some) / 2:
+        if int(some.sum()) < len(some) / 2:
             return None
-        fitted = [
-            _Norm("sum", _weights(apart_BX, loss_B)),
-            _Norm("euclidean", _weights(apart_BX.square(), loss_B.square()).clamp_min(0).sqrt()),
-            _Norm("squared", _weights(apart_BX.square(), loss_B).clamp_min(0).sqrt()),
-            _Norm("largest", (loss_B[:, None] / apart_BX.clamp_min(1e-12)).amin(dim=0)),
-        ]
-        return next((norm for norm in fitted if norm.gives(apart_BX, loss_B)), None)
+        dim = self.answer_BX.shape[1]
+        apart_BX = (self.answer_BX - self.place_BV[:, :dim]).abs().double()[some]
+        candidates = (norm for wraps in _wraps(dim) for norm in _norms(apart_BX, self.loss_B.double()[some], wraps))
+        return next(candidates, None)
+
+
+def _wraps(dim: int) -> Iterator[tuple[int, ...]]:
+    """Which coordinates may wrap: none, all, or some of a few."""
+    every = range(dim)
+    sizes = every if dim <= MOST_MIXED else (0,)
+    return itertools.chain(*(itertools.combinations(every, size) for size in sizes), [tuple(every)])
+
+
+def _norms(apart_BX: Tensor, loss_B: Tensor, wraps: tuple[int, ...]) -> "Iterator[_Norm]":
+    """The norms that give some losses, where these coordinates wrap."""
+    apart_BX = apart_BX.clone()
+    apart_BX[:, list(wraps)] = apart_BX[:, list(wraps)].minimum(2 - apart_BX[:, list(wraps)])
+    fitted = [
+        _Norm("sum", _weights(apart_BX, loss_B), wraps),
+        _Norm("euclidean", _weights(apart_BX.square(), loss_B.square()).clamp_min(0).sqrt(), wraps),
+        _Norm("squared", _weights(apart_BX.square(), loss_B).clamp_min(0).sqrt(), wraps),
+        _Norm("largest", (loss_B[:, None] / apart_BX.clamp_min(1e-12)).amin(dim=0), wraps),
+    ]
+    return (norm for norm in fitted if norm.gives(apart_BX, loss_B))
 
 
 class _Norm(NamedTuple):
@@ -321,6 +378,7 @@ class _Norm(NamedTuple):
 
     norm: LossNorm
     weights_X: Tensor
+    wraps: tuple[int, ...]
 
     def gives(self, apart_BX: Tensor, loss_B: Tensor) -> bool:
         """Whether these losses are this norm's."""
