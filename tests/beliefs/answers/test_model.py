@@ -116,7 +116,7 @@ def test_random_queries_on_a_line_are_those_of_the_table(dose: cicpe.Model, sour
     assert isinstance(dose.belief, AnswerBelief)
     assert isinstance(source.belief, AnswerBelief)
     unit = dose.belief.query_space.to_unit(dose.belief.random_queries(500, torch.Generator().manual_seed(0)))
-    even = dose.belief._even_AQ
+    even = dose.belief._even.points_AQ
     assert float((unit - even.T).abs().min(dim=1).values.max()) < 1e-5
     assert len(unit.unique()) > 0.9 * len(even)  # type: ignore[no-untyped-call]
     plane = source.belief.random_queries(50, torch.Generator().manual_seed(0))
@@ -132,7 +132,7 @@ def test_a_table_of_queries_is_made_once_for_all_horizons_and_stays_here(dose: c
     rng = torch.Generator().manual_seed(0)
     state = shorter.begin(torch.zeros(64, 0))
     shorter.update(state, shorter.random_queries(64, rng), torch.ones(64, 1))
-    assert belief.search.tables.keys() == {len(belief._even_AQ)}
+    assert belief.search.tables.keys() == {len(belief._even)}
     sent = pickle.loads(pickle.dumps(belief))
     assert "tables" not in vars(sent.search)
     assert len(pickle.dumps(belief)) < 4e6

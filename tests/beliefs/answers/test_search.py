@@ -194,7 +194,7 @@ def test_even_points_of_several_coordinates_have_the_exact_posterior(dim: int) -
 def test_a_table_of_queries_decides_as_the_network_itself_does() -> None:
     belief, rng = even_belief(2), torch.Generator().manual_seed(1)
     query = belief.random_queries(20, rng)
-    assert bool((torch.cdist(belief.query_space.to_unit(query), belief._even_AQ).amin(dim=1) < 1e-6).all())
+    assert bool((torch.cdist(belief.query_space.to_unit(query), belief._even.points_AQ).amin(dim=1) < 1e-6).all())
     observation = torch.randn((20, 1), generator=rng)
     many = belief.update(belief.begin(torch.zeros(20, 0)), query, observation)
     assert belief._table(make=False) is not None
@@ -210,12 +210,12 @@ def test_a_table_of_queries_decides_as_the_network_itself_does() -> None:
 @pytest.mark.parametrize("group", [0, 1, 3])
 def test_the_queries_that_are_compared_first_are_spread_over_the_space(group: int) -> None:
     belief = even_belief(2)
-    some = belief._even_AQ[belief._groups_SW[group]]
+    some = belief._even.points_AQ[belief._even.groups_SW[group]]
     assert len(some) == 16
     assert len({(x > 0, y > 0) for x, y in some.tolist()}) == 4
     # Every fourth point of the sequence, as on a line, would not be.
-    assert len({(x > 0, y > 0) for x, y in belief._even_AQ[::4].tolist()}) < 4
-    assert bool((belief._near_AK[:, 0] == torch.arange(64)).all())
+    assert len({(x > 0, y > 0) for x, y in belief._even.points_AQ[::4].tolist()}) < 4
+    assert bool((belief._even.near_AK[:, 0] == torch.arange(64)).all())
 
 
 @pytest.mark.parametrize(("dim", "even"), [(1, 128), (1, 130), (2, 64), (2, 67)])
@@ -223,8 +223,8 @@ def test_every_even_query_has_its_place_in_a_group(dim: int, even: int) -> None:
     config = QueryConfig(even=even)
     grid = GridSearch(linear_model(dim), 128)
     belief = AnswerBelief(linear_model(dim), grid, 6, 0.5, config, torch.zeros(0), even if dim > 1 else 0)
-    group, place = belief._places_2A
-    assert belief._groups_SW[group, place].tolist() == list(range(even))
+    group, place = belief._even.places_2A
+    assert belief._even.groups_SW[group, place].tolist() == list(range(even))
 
 
 def test_a_few_coordinates_are_inferred_on_even_points_and_more_by_particles() -> None:
@@ -412,7 +412,7 @@ def test_negligible_pairs_of_a_table_keep_their_weight_and_others_have_their_lik
     belief, rng = even_belief(2), torch.Generator().manual_seed(1)
     search = belief.search
     assert isinstance(search, GridSearch)
-    table = search.tabulate(belief._even_AQ, torch.zeros(0), belief._groups_SW)
+    table = search.tabulate(belief._even.points_AQ, torch.zeros(0), belief._even.groups_SW)
     assert isinstance(table, QueryTable)
     state = search.begin(torch.zeros(2, 0))
     weight = state.weight_BG.clone()

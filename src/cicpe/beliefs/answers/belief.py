@@ -15,6 +15,7 @@ from pydantic import Field
 from torch import Generator, Tensor
 
 from cicpe import trees
+from cicpe.beliefs.answers.even_queries import EvenQueries, even_points
 from cicpe.beliefs.answers.grid import AnswerGridState, GridSearch, ListedTable, QueryTable, WeightedAnswers
 from cicpe.beliefs.answers.heads import Heads
 from cicpe.beliefs.answers.model import AnswerModel
@@ -31,8 +32,8 @@ from cicpe.beliefs.answers.recommendation import recommend
 from cicpe.beliefs.base import Assessment, Belief
 from cicpe.beliefs.predictors import Prediction
 from cicpe.config import Config
-from cicpe.spaces import Space, Sphere
-from cicpe.statistics import first_of_best, sobol_points
+from cicpe.spaces import Space
+from cicpe.statistics import first_of_best
 
 WORK = 250_000
 """Numbers of (query, outcome, draw) that are held at once."""
@@ -44,8 +45,6 @@ LEAST_DOUBT = 1e-3
 """What is left of doubt where all particles agree."""
 LEAST_GAIN = 1e-3
 """Uncertainty that the best of the queries that are compared first has to take away; else all are compared."""
-NEAREST = 9
-"""Even queries of several coordinates about the best of a few that are compared next, that one among them."""
 
 
 @final
@@ -68,15 +67,6 @@ class QueryConfig(Config):
     """Width of the kernel on answers, in the epsilon that queries are chosen for."""
     relative_width: float = Field(default=0.15, ge=0)
     """What is added to it, in the spread of the posterior."""
-
-
-def even_points(space: Space, n: int, seed: int = 0) -> Float[Tensor, "n Q"]:
-    """Points spread evenly over a space, in its unit coordinates."""
-    if space.dim == 1:
-        return -1 + 2 * (torch.arange(n)[:, None] + 0.5) / n
-    if isinstance(space, Sphere):
-        return space.sample(n, torch.Generator().manual_seed(seed))
-    return sobol_points(n, space.dim, seed).float() * 2 - 1
 
 
 def steadied(confidence: Float[Tensor, "*batch"], before: Float[Tensor, "*batch"]) -> Float[Tensor, "*batch"]:
@@ -149,7 +139,7 @@ class AnswerBelief(Belief):
         # Some of those that are compared, where these stay: others are in no table, and take a network pass each.
         if not self._stay:
             return self._scale.sample(n, rng)
-        return self._scale.from_unit(self._even_AQ[torch.randint(len(self._even_AQ), (n,), generator=rng)])
+        return self._scale.from_unit(self._even.points_AQ[torch.randint(len(self._even), (n,), generator=rng)])
 
     # ------------------------------------------------------------ a table of queries for grids
 
@@ -159,18 +149,10 @@ class AnswerBelief(Belief):
         return self.query_space.dim == 1 or self.even_queries > 0
 
     @cached_property
-    def _even_AQ(self) -> Float[Tensor, "A Q"]:
+    def _even(self) -> EvenQueries:
         """The queries that are compared, where they stay."""
-        return even_points(self.query_space, self.config.even if self.query_space.dim == 1 else self.even_queries)
-
-    @cached_property
-    def _near_AK(self) -> Int[Tensor, "A K"]:
-        """The even queries about each of them."""
-        even, stride = self._even_AQ, self.config.stride
-        if self.query_space.dim == 1:
-            return (torch.arange(len(even))[:, None] + torch.arange(1 - stride, stride)).clamp(0, len(even) - 1)
-        apart = torch.cdist(even, even, compute_mode="donot_use_mm_for_euclid_dist")
-        return apart.argsort(dim=1, stable=True)[:, :NEAREST]
+        many = self.config.even if self.query_space.dim == 1 else self.even_queries
+        return EvenQueries(self.query_space, many, self.config.stride)
 
     def _table(self, make: bool) -> QueryTable | ListedTable | None:
         """The table of the even queries, where they are the same at every step.
@@ -183,9 +165,9 @@ class AnswerBelief(Belief):
         """
         if self.fixed_context is None or not isinstance(self.search, GridSearch) or not self._stay:
             return None
-        tables, even = self.search.tables, len(self._even_AQ)
+        tables, even = self.search.tables, len(self._even)
         if even not in tables and make:
-            tables[even] = self.search.tabulate(self._even_AQ, self.fixed_context, self._groups_SW)
+            tables[even] = self.search.tabulate(self._even.points_AQ, self.fixed_context, self._even.groups_SW)
         return tables.get(even)
 
     def _observed(self, unit_BQ: Tensor, encoded_BY: Tensor, state: AnswerGridState) -> AnswerGridState:
@@ -193,7 +175,7 @@ class AnswerBelief(Belief):
         assert isinstance(self.search, GridSearch)
         table = self._table(make=False)
         if table is not None:
-            least_B, place_B = (unit_BQ[:, None] - self._even_AQ).abs().amax(dim=-1).min(dim=1)
+            least_B, place_B = (unit_BQ[:, None] - self._even.points_AQ).abs().amax(dim=-1).min(dim=1)
             if bool((least_B <= 1e-5).all()):
                 if isinstance(table, QueryTable):
                     return self.search.observe_by_table(state, table.settled_APG, place_B, encoded_BY)
@@ -324,7 +306,7 @@ class AnswerBelief(Belief):
         if self._stay:
             table = self._table(make=False)
             best = self._best_of_even(state, chosen if table is not None else places, kernel, numbers, table)
-            return space.project(self._scale.from_unit(self._even_AQ[best]))
+            return space.project(self._scale.from_unit(self._even.points_AQ[best]))
         unit_BAQ = self._candidates(places, numbers, mean_BX)
         left = self._uncertainty(state, unit_BAQ, places, kernel, numbers)
         return space.project(self._scale.from_unit(unit_BAQ[torch.arange(len(left)), first_of_best(-left)]))
@@ -370,34 +352,26 @@ class AnswerBelief(Belief):
         Where observations are sharp, what is left open may lie between the queries of a coarse group, all of which then
         tell nothing: there all groups are compared.
         """
-        group, rows = int(numbers.offset * self.config.stride), torch.arange(len(kernel))
+        even, rows = self._even, torch.arange(len(kernel))
+        group = int(numbers.offset * self.config.stride)
 
         def best(some: Tensor, queries_BA: Tensor, group: int | None = None) -> tuple[Tensor, Tensor]:
             if table is None:
-                unit, episodes = self._even_AQ[queries_BA], trees.select(state, some)
+                unit, episodes = even.points_AQ[queries_BA], trees.select(state, some)
                 left = self._uncertainty(episodes, unit, drawn[some], kernel[some], numbers)
             else:
-                outlook_BMAP = self._outlook(table, drawn[some], queries_BA, group)
+                outlook_BMAP = even.outlook(table.outlook_SGWP, drawn[some], queries_BA, group)
                 left = self._left_by_table(table, outlook_BMAP, kernel[some], numbers)
             first = first_of_best(-left)[:, None]
             return queries_BA.gather(1, first)[:, 0], left.gather(1, first)[:, 0]
 
-        coarse_B, left_B = best(rows, self._groups_SW[group].expand(len(rows), -1), group)
+        coarse_B, left_B = best(rows, even.groups_SW[group].expand(len(rows), -1), group)
         assert self.config.goal != "none"
         in_vain = (present_uncertainty(kernel, self.config.goal) - left_B < LEAST_GAIN).nonzero()[:, 0]
         if len(in_vain):
-            every = torch.arange(len(self._even_AQ)).expand(len(in_vain), -1)
+            every = torch.arange(len(even)).expand(len(in_vain), -1)
             coarse_B[in_vain] = best(in_vain, every)[0]
-        return best(rows, self._near_AK[coarse_B])[0]
-
-    def _outlook(
-        self, table: QueryTable | ListedTable, drawn_BM: Tensor, queries_BA: Tensor, group: int | None
-    ) -> Float[Tensor, "B M A P"]:
-        """What the table says of some queries at draws; of a whole group, which lies together, where it is given."""
-        if group is not None:
-            return table.outlook_SGWP[group][drawn_BM]
-        group_BA, place_BA = self._places_2A[:, queries_BA]
-        return table.outlook_SGWP[group_BA[:, None], drawn_BM[:, :, None], place_BA[:, None]]
+        return best(rows, even.near_AK[coarse_B])[0]
 
     def _left_by_table(
         self, table: QueryTable | ListedTable, outlook_BMAP: Tensor, kernel: Tensor, numbers: "_Numbers"
@@ -407,26 +381,6 @@ class AnswerBelief(Belief):
             return self._remaining(table.quick_heads, outlook_BMAP.transpose(1, 2), kernel, numbers)
         assert self.config.goal != "none"
         return listed_uncertainty(outlook_BMAP, kernel, self.config.goal)
-
-    @cached_property
-    def _groups_SW(self) -> Int[Tensor, "S W"]:
-        """Groups of the even queries, each spread evenly; one of them is compared first. The last may be repeated."""
-        stride, size = self.config.stride, len(self._even_AQ)
-        each = -(-size // stride)
-        # On a line every fourth. Neighbours in a quasi-random sequence are far apart; every fourth of its points would
-        # lie in one strip, and a block of it is spread over all of the space.
-        place = torch.arange(stride * each)
-        places = place.view(each, stride).T if self.query_space.dim == 1 else place.view(stride, each)
-        return places.clamp_max(size - 1)
-
-    @cached_property
-    def _places_2A(self) -> Int[Tensor, "2 A"]:
-        """The group of every even query, and its place in there."""
-        places = torch.zeros(2, len(self._even_AQ), dtype=torch.long)
-        for group, queries in enumerate(self._groups_SW):
-            places[0, queries] = group
-            places[1, queries.flip(0)] = torch.arange(len(queries)).flip(0)  # the first of one that is repeated
-        return places
 
     def _candidates(self, places: Tensor, numbers: "_Numbers", mean_BX: Tensor) -> Float[Tensor, "B A Q"]:
         """Candidate queries in unit coordinates: even ones, and, where answers may be queried, places about them."""

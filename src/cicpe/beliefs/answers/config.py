@@ -13,10 +13,11 @@ from cicpe.beliefs.answers.grid import MOST_TABLE, GridSearch
 from cicpe.beliefs.answers.heads import AnyHead, Heads
 from cicpe.beliefs.answers.learn import Family, Learner, LearningSizes, Limit
 from cicpe.beliefs.answers.model import AnswerModel
+from cicpe.beliefs.answers.norms import LossNorm
 from cicpe.beliefs.answers.particles import ParticleSearch
 from cicpe.beliefs.answers.prior import PriorSizes
 from cicpe.beliefs.answers.queries import Goal, Lookahead
-from cicpe.beliefs.answers.success import LossNorm, Success
+from cicpe.beliefs.answers.success import Success
 from cicpe.beliefs.base import (
     FALL,
     Belief,

@@ -10,11 +10,9 @@ hidden numbers, and the loss is a function again.
 Shapes: B episodes, A answers, N places, X answer, V place (a target, then the other hidden numbers).
 """
 
-import itertools
 import math
 import time
-from collections.abc import Iterator
-from typing import Literal, NamedTuple, final
+from typing import NamedTuple, final
 
 import torch
 from jaxtyping import Float
@@ -23,15 +21,10 @@ from torch import Generator, Tensor, nn
 from cicpe.beliefs.answers.first_weights import draw_first_weights
 from cicpe.beliefs.answers.hidden import Nuisance
 from cicpe.beliefs.answers.histories import places_of
+from cicpe.beliefs.answers.norms import LossNorm, Norm, find_norm
 from cicpe.problems.base import Problem, TaskBatch
 from cicpe.spaces import Box, Space, Sphere
 
-LossNorm = Literal["sum", "euclidean", "squared", "largest"]
-"""Of weighted differences per coordinate: their sum, the root of the sum of squares, that sum itself, the largest."""
-EXACT = 1e-3
-"""By what share a norm may miss nearly all losses, for it to be the loss."""
-MOST_MIXED = 4
-"""Coordinates of which any may wrap; of more, all or none."""
 HIDDEN = 48
 RATE = 5e-3
 UNCLEAR = 0.05
@@ -342,66 +335,13 @@ class _Losses(NamedTuple):
         answer = torch.where(torch.rand((n, 1), generator=rng) < 0.5, local, space.sample(n, rng))
         return cls(space.to_unit(answer), places_of(tasks, nuisance), tasks.loss(answer))
 
-    def norm(self) -> "_Norm | None":
+    def norm(self) -> Norm | None:
         """The norm that gives these losses, if there is one."""
         some = self.loss_B > 1e-4 * self.loss_B.mean()
         if int(some.sum()) < len(some) / 2:
             return None
         dim = self.answer_BX.shape[1]
-        apart_BX = (self.answer_BX - self.place_BV[:, :dim]).abs().double()[some]
-        candidates = (norm for wraps in _wraps(dim) for norm in _norms(apart_BX, self.loss_B.double()[some], wraps))
-        return next(candidates, None)
-
-
-def _wraps(dim: int) -> Iterator[tuple[int, ...]]:
-    """Which coordinates may wrap: none, all, or some of a few."""
-    every = range(dim)
-    sizes = every if dim <= MOST_MIXED else (0,)
-    return itertools.chain(*(itertools.combinations(every, size) for size in sizes), [tuple(every)])
-
-
-def _norms(apart_BX: Tensor, loss_B: Tensor, wraps: tuple[int, ...]) -> "Iterator[_Norm]":
-    """The norms that give some losses, where these coordinates wrap."""
-    apart_BX = apart_BX.clone()
-    apart_BX[:, list(wraps)] = apart_BX[:, list(wraps)].minimum(2 - apart_BX[:, list(wraps)])
-    fitted = [
-        _Norm("sum", _weights(apart_BX, loss_B), wraps),
-        _Norm("euclidean", _weights(apart_BX.square(), loss_B.square()).clamp_min(0).sqrt(), wraps),
-        _Norm("squared", _weights(apart_BX.square(), loss_B).clamp_min(0).sqrt(), wraps),
-        _Norm("largest", (loss_B[:, None] / apart_BX.clamp_min(1e-12)).amin(dim=0), wraps),
-    ]
-    return (norm for norm in fitted if norm.gives(apart_BX, loss_B))
-
-
-class _Norm(NamedTuple):
-    """A norm of weighted differences per coordinate."""
-
-    norm: LossNorm
-    weights_X: Tensor
-    wraps: tuple[int, ...]
-
-    def gives(self, apart_BX: Tensor, loss_B: Tensor) -> bool:
-        """Whether these losses are this norm's."""
-        weighted = apart_BX * self.weights_X
-        match self.norm:
-            case "sum":
-                value = weighted.sum(dim=1)
-            case "euclidean":
-                value = torch.linalg.vector_norm(weighted, dim=1)
-            case "squared":
-                value = weighted.square().sum(dim=1)
-            case "largest":
-                value = weighted.amax(dim=1)
-        missed = (value / loss_B - 1).abs()
-        # Rounding is large where an answer is next to its target.
-        return bool((missed < EXACT).double().mean() > 0.98) and bool((missed < 30 * EXACT).all())
-
-
-def _weights(parts_BX: Tensor, whole_B: Tensor) -> Float[Tensor, " X"]:
-    """What each part counts in a whole that is their weighted sum, by least squares of relative errors."""
-    rows, ones = parts_BX / whole_B[:, None], torch.ones_like(whole_B)
-    solution: Tensor = torch.linalg.lstsq(rows, ones[:, None], driver="gelsd").solution
-    return solution[:, 0]
+        return find_norm((self.answer_BX - self.place_BV[:, :dim]).double()[some], self.loss_B.double()[some])
 
 
 def _nearest(answer: Tensor, values_NX: Tensor) -> Float[Tensor, "*batch N"]:
