@@ -20,7 +20,7 @@ from cicpe.race import AHEAD, TABLE, Race, chosen_before
 from cicpe.scoring import Score, needed
 from cicpe.spaces import Box
 from cicpe.training.callbacks import TrainingCallback
-from cicpe.training.recipes import candidates
+from cicpe.training.recipes import Choice, candidates
 
 
 class Slope(Problem):
@@ -123,6 +123,20 @@ def test_what_is_asked_for_is_not_raced() -> None:
 def test_a_kind_that_does_not_apply_says_why() -> None:
     line = Score("answers", float("inf"), 0.0, 0, 0, 1.0, fault="tasks hold more than numbers").line
     assert line == "tried answers: tasks hold more than numbers"
+
+
+@pytest.mark.parametrize("error", [torch.linalg.LinAlgError("not positive-definite"), OverflowError("too large")])
+def test_a_kind_whose_numbers_fail_leaves_the_race_to_others(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fit(config: AnswerBeliefConfig, request: FitRequest) -> FittedBelief:
+        raise error
+
+    monkeypatch.setattr(AnswerBeliefConfig, "fit", fit)
+    problem = Slope()
+    request = FitRequest(problem, Budget(minutes=0.05), 0, TrainingCallback())
+    race = Race(problem, request, lambda config: config, TrainingCallback(), time.perf_counter(), seed=0)
+    score, fitted = race._tried(Choice("answers", AnswerBeliefConfig(), ()))
+    assert fitted is None
+    assert str(error) in score.line
 
 
 def test_no_table_no_choice(tmp_path: Path) -> None:

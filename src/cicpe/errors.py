@@ -114,6 +114,10 @@ class ModelError(CicpeError):
     """A model cannot be used: missing, truncated, corrupt, from another version, or with weights that overflow."""
 
 
+class TrainingError(CicpeError):
+    """Training cannot go on: its gradients are no numbers any more."""
+
+
 class CheckpointError(CicpeError):
     """A training checkpoint cannot be written or read."""
 

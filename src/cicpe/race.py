@@ -194,7 +194,7 @@ class Race:
         try:
             config = self.configure(choice.config)
             fitted = config.fit(self._request(config, seconds))
-        except CicpeError as error:
+        except (CicpeError, ArithmeticError, torch.linalg.LinAlgError) as error:
             seconds = time.perf_counter() - began
             return Score(choice.recipe, float("inf"), 0.0, 0, 0, seconds, fault=str(error)), None
         return self._scored(choice.recipe, fitted, began), fitted

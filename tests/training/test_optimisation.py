@@ -1,15 +1,20 @@
 """The optimiser's groups, gradients limited part by part, and averages of weights."""
 
+import math
+
 import pytest
 import torch
 
 from cicpe.beliefs.network.memories.per_axis import PerAxisConfig
 from cicpe.beliefs.network.memories.recurrent import RecurrentConfig
 from cicpe.beliefs.network.network import MemoryConfig, Network, NetworkConfig
+from cicpe.errors import TrainingError
 from cicpe.problems.binary_search import BinarySearch
-from cicpe.training.base import build_network
+from cicpe.training.base import MOST_IN_VAIN, LossTerms, build_network
 from cicpe.training.config import TrainingConfig
+from cicpe.training.loop import Trainer
 from cicpe.training.optimisation import clip_gradients, follow, make_optimiser
+from cicpe.training.schedule import Budget
 
 MEMORIES = [
     RecurrentConfig(hidden=8),
@@ -71,3 +76,23 @@ def test_an_average_moves_by_its_rate() -> None:
         torch.testing.assert_close(moved.detach(), 0.75 * old + 0.25 * source.detach())
     follow(slow, fast, 1.0)
     assert all(torch.equal(a, b) for a, b in zip(slow.parameters(), fast.parameters(), strict=True))
+
+
+def losses(trainer: Trainer, factor: float) -> LossTerms:
+    """A loss that all parameters of inference take part in, times a factor."""
+    total = sum((parameter.square().sum() for parameter in trainer.network.parameters()), torch.zeros(()))
+    return LossTerms(factor * total, torch.zeros(()), torch.zeros(()), None)
+
+
+def test_a_gradient_that_is_not_finite_leaves_the_weights_as_they_are() -> None:
+    trainer = Trainer(BinarySearch(dim=1), TrainingConfig(network=NetworkConfig(memory=MEMORIES[0])), Budget(updates=50), seed=0)
+    before = [parameter.clone() for parameter in trainer.network.parameters()]
+    for _ in range(MOST_IN_VAIN):
+        trainer._descend(losses(trainer, math.nan), progress=0.0)
+    assert all(torch.equal(*pair) for pair in zip(before, trainer.network.parameters(), strict=True))
+    trainer._descend(losses(trainer, 1.0), progress=0.0)  # a good one, so that counting starts anew
+    assert not all(torch.equal(*pair) for pair in zip(before, trainer.network.parameters(), strict=True))
+    for _ in range(MOST_IN_VAIN):
+        trainer._descend(losses(trainer, math.nan), progress=0.0)
+    with pytest.raises(TrainingError, match="diverged"):
+        trainer._descend(losses(trainer, math.nan), progress=0.0)

@@ -20,6 +20,7 @@ from cicpe.beliefs.network.network import Network
 from cicpe.beliefs.network.posteriors.gaussian import Posterior
 from cicpe.beliefs.network.query_rules import Actor, Optimist, make_actor
 from cicpe.beliefs.network.scaling import Scaling
+from cicpe.errors import TrainingError
 from cicpe.problems import Problem, TaskBatch
 from cicpe.training.actor import actor_gradients
 from cicpe.training.config import NetworkTraining
@@ -36,6 +37,8 @@ MEASURED_ROLLOUTS = 8
 """The most rollouts that a snapshot is measured on: enough for its figures, however long the replay is."""
 RANDOM_START = 0.1
 """Share of training over which queries go from uniform to the actor's own."""
+MOST_IN_VAIN = 20
+"""Updates in a row whose gradients are not finite, after which training is given up."""
 
 
 BOUND_SPREADS = (1.0, 1.5, 2.0, 2.5)
@@ -152,6 +155,7 @@ class BaseTrainer(ABC, Generic[ConfigT]):
         self.at = Progress(horizon=min(config.horizon, problem.horizon), cost=self._first_cost)
         self.last_losses = Losses(float("nan"), float("nan"), float("nan"))
         self._now, self._clock = clock, clock()
+        self._in_vain = 0
 
     @property
     def _first_cost(self) -> float:
@@ -318,10 +322,17 @@ class BaseTrainer(ABC, Generic[ConfigT]):
         self.optimiser.zero_grad(set_to_none=True)
         total = terms.inference + config.stop_weight * terms.stop + terms.continuation
         total.backward()  # type: ignore[no-untyped-call]
-        clip_gradients(self._parts, config.gradient_clip)
+        is_finite = clip_gradients(self._parts, config.gradient_clip)
         if terms.actor is not None:
             actor_gradients(self.network.actor_parameters(), terms.actor, config.gradient_clip)
-        self.optimiser.step()
+        self._in_vain = 0 if is_finite else self._in_vain + 1
+        if self._in_vain > MOST_IN_VAIN:
+            raise TrainingError(
+                f"training diverged: the gradients of {MOST_IN_VAIN} updates in a row were not finite. A smaller "
+                "learning_rate may help, observations of a more usual size, or another recipe"
+            )
+        if is_finite:  # one step that is not finite would spoil all weights
+            self.optimiser.step()
         self.at.update += 1
 
     def _snapshot_is_due(self) -> bool:

@@ -26,7 +26,7 @@ def make_optimiser(network: Network, learning_rate: float, actor_rate: float) ->
     return torch.optim.Adam(groups, lr=learning_rate, betas=(0.9, 0.99), fused=True)
 
 
-def clip_gradients(parts: Iterable[list[torch.nn.Parameter]], limit: float) -> None:
+def clip_gradients(parts: Iterable[list[torch.nn.Parameter]], limit: float) -> bool:
     """Limits the norm of the gradient of each part of a network on its own.
 
     Together, a bad batch of the critic would shorten the step of inference, and the other way round.
@@ -34,9 +34,12 @@ def clip_gradients(parts: Iterable[list[torch.nn.Parameter]], limit: float) -> N
     Args:
         parts: Parameters of inference, and of the critic; their gradients are changed in place.
         limit: The largest norm of each.
+
+    Returns:
+        Whether all of them are finite.
     """
-    for part in parts:
-        torch.nn.utils.clip_grad_norm_(part, limit)
+    norms = [torch.nn.utils.clip_grad_norm_(part, limit) for part in parts]
+    return all(bool(norm.isfinite()) for norm in norms)
 
 
 def follow(slow: Network, fast: Network, rate: float) -> None:
