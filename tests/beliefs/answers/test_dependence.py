@@ -104,7 +104,7 @@ def test_coupled_draws_follow_the_probabilities() -> None:
     n, rng = 60_000, torch.Generator().manual_seed(1)
     heads = Heads(MIXED.heads[:2], coupled=True)
     parameters = torch.tensor([0.4, 0.2, -0.3, 0.1, 1.5])
-    drawn = heads.draw(parameters.expand(n, -1), torch.rand((n, 2, 2), generator=rng))
+    drawn = heads.draw(heads.settled(parameters).expand(n, -1).T, torch.rand((n, 2, 2), generator=rng))
     outcomes = heads.listed
     assert outcomes is not None
     p = heads.log_probability(parameters.expand(len(outcomes), -1), outcomes).exp()
@@ -123,10 +123,3 @@ def test_settled_parameters_of_coupled_heads_give_the_same_probabilities() -> No
     torch.testing.assert_close(
         MIXED.settled_log_probability(settled, encoded), MIXED.log_probability(parameters, encoded)
     )
-
-
-def test_simpler_heads_stay_coupled() -> None:
-    parameters = torch.randn((5, MIXED.parameters), generator=torch.Generator().manual_seed(0))
-    quick, its = MIXED.simplified(parameters)
-    assert quick.coupled
-    assert its.shape == (5, quick.parameters)

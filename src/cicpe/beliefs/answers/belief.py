@@ -17,7 +17,6 @@ from torch import Generator, Tensor
 from cicpe import trees
 from cicpe.beliefs.answers.even_queries import EvenQueries, even_points
 from cicpe.beliefs.answers.grid import AnswerGridState, GridSearch, ListedTable, QueryTable, WeightedAnswers
-from cicpe.beliefs.answers.heads import Heads
 from cicpe.beliefs.answers.model import AnswerModel
 from cicpe.beliefs.answers.particles import ParticleSearch
 from cicpe.beliefs.answers.queries import (
@@ -286,7 +285,7 @@ class AnswerBelief(Belief):
         unit = self._scale.to_unit(query)
         parameters = self.model.network(unit[:, None], places, state.context_BC[:, None])
         uniform = torch.rand((n, len(heads.heads), 2), generator=torch.Generator().manual_seed(0))
-        seen = heads.decode(heads.draw(parameters, uniform))
+        seen = heads.decode(heads.draw(heads.settled(parameters).movedim(-1, 0), uniform))
         low, high = seen.amin(dim=(0, 1)), seen.amax(dim=(0, 1))
         binary = heads.binary
         centre = torch.where(binary, heads.between, (low + high) / 2)
@@ -337,12 +336,12 @@ class AnswerBelief(Belief):
     ) -> Float[Tensor, "B A"]:
         context = state.context_BC[:, None, None]
         parameters = self.model.network(unit_BAQ[:, :, None], places[:, None], context)
-        heads, quick = self.model.heads.simplified(parameters)
-        return self._remaining(heads, quick, kernel, numbers)
+        return self._remaining(self.model.heads.settled(parameters).movedim(-1, 0), kernel, numbers)
 
-    def _remaining(self, heads: Heads, parameters: Tensor, kernel: Tensor, numbers: "_Numbers") -> Float[Tensor, "B A"]:
+    def _remaining(self, settled_PBAM: Tensor, kernel: Tensor, numbers: "_Numbers") -> Float[Tensor, "B A"]:
         assert self.config.goal != "none"
-        return remaining_uncertainty(heads, parameters, kernel, numbers.uniform_JY2, self.config.goal)
+        settled = settled_PBAM.contiguous()
+        return remaining_uncertainty(self.model.heads, settled, kernel, numbers.uniform_JY2, self.config.goal)
 
     def _best_of_even(
         self, state: Any, drawn: Tensor, kernel: Tensor, numbers: "_Numbers", table: QueryTable | ListedTable | None
@@ -378,7 +377,7 @@ class AnswerBelief(Belief):
     ) -> Float[Tensor, "B A"]:
         """The uncertainty that some queries of the table would leave."""
         if isinstance(table, QueryTable):
-            return self._remaining(table.quick_heads, outlook_BMAP.transpose(1, 2), kernel, numbers)
+            return self._remaining(outlook_BMAP.permute(3, 0, 2, 1), kernel, numbers)
         assert self.config.goal != "none"
         return listed_uncertainty(outlook_BMAP, kernel, self.config.goal)
 

@@ -24,7 +24,6 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from cicpe.beliefs.answers.frozen import PAIRS, FrozenNetwork, FrozenPlaces
-from cicpe.beliefs.answers.heads import Heads
 from cicpe.beliefs.answers.model import AnswerModel
 from cicpe.beliefs.base import without_caches
 from cicpe.statistics import sobol_points, systematic
@@ -83,12 +82,11 @@ class ListedTable(NamedTuple):
 
 
 class QueryTable(NamedTuple):
-    """Head parameters of the even queries for every pair of the grid."""
+    """Settled head parameters of the even queries for every pair of the grid."""
 
     settled_APG: Float[Tensor, "A P G"]
-    quick_heads: Heads
-    outlook_SGWP: Float[Tensor, "S G W P2"]
-    """As a lookahead takes them, which need not be exact, with what it reads of a pair in one place."""
+    outlook_SGWP: Float[Tensor, "S G W P"]
+    """The same, with what a lookahead reads of a pair in one place: a group of queries."""
 
 
 @final
@@ -303,10 +301,10 @@ class GridSearch:
         if len(even_AQ) * len(self.places_GV) * heads.parameters > MOST_TABLE:
             return None
         parameters = self._parameters(even_AQ, context_C.expand(len(even_AQ), -1))
-        settled = heads.settled(parameters).transpose(1, 2).contiguous()
+        settled_AGP = heads.settled(parameters)
+        settled = settled_AGP.transpose(1, 2).contiguous()
         if heads.listed is None:
-            quick_heads, quick_AGP = heads.simplified(parameters)
-            return QueryTable(settled, quick_heads, quick_AGP[groups_SW].transpose(1, 2).contiguous())
+            return QueryTable(settled, settled_AGP[groups_SW].transpose(1, 2).contiguous())
         outcomes = [self.likelihood(settled, outcome.expand(len(settled), -1)) for outcome in heads.listed]
         likelihood_AJG = torch.stack(outcomes, dim=1)
         return ListedTable(likelihood_AJG, likelihood_AJG[groups_SW].permute(0, 3, 1, 2).contiguous())

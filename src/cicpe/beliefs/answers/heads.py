@@ -6,12 +6,15 @@ components, whose tails are heavier. Given the answer and what else is hidden, e
 simulations show that they are not (``dependence.py``): then every entry is shifted by how far those before it are from
 what was expected of them.
 
+The network is learned by its outputs as they are, with P as the last axis. Inference takes them *settled*: all that
+needs no observation is computed, and P is the first axis, so that what is done to many of them is done to whole tensors.
+
 Shapes: P network outputs, Y entries of an observation, J outcomes.
 """
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Annotated, Any, Literal, final
@@ -30,6 +33,8 @@ MOST_LISTED = 16
 HALF_LOG_2PI = 0.5 * math.log(2 * math.pi)
 COMPONENTS = 3
 """Components of a mixture."""
+MOST_EXPONENT = 40.0
+"""Of the exponentials of a sigmoid, whose product is to stay finite."""
 LEAST_DENSITY = 1e-30
 """Of a mixture, where its components are not added up as logarithms."""
 DECADES = 5.0
@@ -68,7 +73,7 @@ class Head(Config, ABC):
         """Log probability (or density) of an encoded entry; the last axis of ``parameters`` is their own."""
 
     @abstractmethod
-    def draw(self, parameters: Tensor, uniform: Float[Tensor, "*batch 2"]) -> Tensor:
+    def draw(self, settled: Tensor, uniform: Float[Tensor, "*batch 2"]) -> Tensor:
         """Encoded entries by two uniform numbers each."""
 
     def settled(self, parameters: Tensor) -> Tensor:
@@ -79,17 +84,18 @@ class Head(Config, ABC):
         """``log_probability`` by settled parameters, whose first axis is their own: for many at a time."""
         return self.log_probability(settled.movedim(0, -1), encoded)
 
-    def simplified(self, parameters: Tensor) -> "tuple[Head, Tensor]":
-        """A head that is quick to evaluate and near enough for comparing queries, with its parameters."""
-        return self, parameters
-
     @abstractmethod
-    def residual(self, parameters: Tensor, encoded: Tensor) -> Tensor:
+    def residual(self, settled: Tensor, encoded: Tensor) -> Tensor:
         """By how much an encoded entry differs from what the parameters expect of it."""
 
     @abstractmethod
     def shifted(self, parameters: Tensor, shift: Tensor) -> Tensor:
-        """The parameters of a distribution that is shifted, where entries are numbers, or whose odds are."""
+        """The parameters of a distribution that is shifted, where entries are numbers, or whose odds are.
+
+        Args:
+            parameters: Settled or not; their own axis is the first.
+            shift: By how much.
+        """
 
 
 @final
@@ -117,15 +123,15 @@ class BinaryHead(Head):
     def log_probability(self, parameters: Tensor, encoded: Tensor) -> Tensor:
         return functional.logsigmoid(parameters[..., 0] * (2 * encoded - 1))
 
-    def draw(self, parameters: Tensor, uniform: Tensor) -> Tensor:
-        return (uniform[..., 0] < torch.sigmoid(parameters[..., 0])).float()
+    def draw(self, settled: Tensor, uniform: Tensor) -> Tensor:
+        return (uniform[..., 0] < torch.sigmoid(settled[0])).float()
 
-    def residual(self, parameters: Tensor, encoded: Tensor) -> Tensor:
+    def residual(self, settled: Tensor, encoded: Tensor) -> Tensor:
         # The outcome itself: where one is all but sure, its distance from what is expected would be nothing.
-        return 2 * encoded - 1 + torch.zeros_like(parameters[..., 0])
+        return 2 * encoded - 1 + torch.zeros_like(settled[0])
 
     def shifted(self, parameters: Tensor, shift: Tensor) -> Tensor:
-        return parameters + shift[..., None]
+        return parameters + shift
 
 
 @final
@@ -153,18 +159,18 @@ class CategoricalHead(Head):
         chosen = encoded[..., None] == torch.arange(self.parameters)
         return (parameters * chosen).sum(dim=-1) - parameters.logsumexp(dim=-1)
 
-    def draw(self, parameters: Tensor, uniform: Tensor) -> Tensor:
-        below = parameters.softmax(dim=-1).cumsum(dim=-1)[..., :-1]
-        return (uniform[..., :1] > below).sum(dim=-1).float()
+    def draw(self, settled: Tensor, uniform: Tensor) -> Tensor:
+        below = settled.softmax(dim=0).cumsum(dim=0)[:-1]
+        return (uniform[..., 0] > below).sum(dim=0).float()
 
     def _places(self) -> Tensor:
         return torch.linspace(-1.0, 1.0, self.parameters)
 
-    def residual(self, parameters: Tensor, encoded: Tensor) -> Tensor:
-        return self._places()[encoded.long()] + torch.zeros_like(parameters[..., 0])
+    def residual(self, settled: Tensor, encoded: Tensor) -> Tensor:
+        return self._places()[encoded.long()] + torch.zeros_like(settled[0])
 
     def shifted(self, parameters: Tensor, shift: Tensor) -> Tensor:
-        return parameters + shift[..., None] * self._places()
+        return parameters + self._places().view(-1, *[1] * shift.ndim) * shift
 
 
 Transform = Literal["none", "root", "asinh", "log"]
@@ -225,22 +231,18 @@ class NormalHead(_Scaled):
         error = (encoded - parameters[..., 0]) * torch.exp(-log_spread)
         return -0.5 * error.square() - log_spread - HALF_LOG_2PI
 
-    def draw(self, parameters: Tensor, uniform: Tensor) -> Tensor:
-        normal = torch.special.ndtri(uniform[..., 0].double().clamp(1e-6, 1 - 1e-6)).to(parameters)
-        value: Tensor = parameters[..., 0] + torch.exp(parameters[..., 1].clamp(*LOG_SPREADS)) * normal
+    def draw(self, settled: Tensor, uniform: Tensor) -> Tensor:
+        normal = torch.special.ndtri(uniform[..., 0].double().clamp(1e-6, 1 - 1e-6)).to(settled)
+        value: Tensor = settled[0] + torch.exp(settled[1].clamp(*LOG_SPREADS)) * normal
         return value
 
-    def residual(self, parameters: Tensor, encoded: Tensor) -> Tensor:
-        return encoded - parameters[..., 0]
+    def residual(self, settled: Tensor, encoded: Tensor) -> Tensor:
+        return encoded - settled[0]
 
     def shifted(self, parameters: Tensor, shift: Tensor) -> Tensor:
-        mean, log_spread = parameters.unbind(dim=-1)
+        mean, log_spread = parameters
         moved = mean + shift
-        return torch.stack([moved, log_spread.expand_as(moved)], dim=-1)
-
-
-STANDARD = NormalHead()
-"""A Gaussian for entries that are encoded already."""
+        return torch.stack([moved, log_spread.expand_as(moved)])
 
 
 @final
@@ -283,50 +285,55 @@ class LogisticMixtureHead(_Scaled):
         return torch.cat([share.exp(), mean, torch.exp(-log_scale)], dim=-1)
 
     def settled_log_probability(self, settled: Tensor, encoded: Tensor) -> Tensor:
-        share, mean, steepness = settled.split(COMPONENTS)  # type: ignore[no-untyped-call]
-        if self.whole:
-            upper, lower = (_Scaled.encode(self, encoded + half) for half in (0.5, -0.5))
-            above = torch.sigmoid((lower - mean).mul_(steepness).neg_())
-            above = torch.where(encoded <= 0, 1.0, above)
-            below = torch.sigmoid((upper - mean).mul_(steepness))
-            # A difference of sigmoids: sigmoid(u) sigmoid(-l) (1 - exp(l - u)).
-            gap = torch.where(encoded <= 0, torch.inf, upper - lower)
-            each = below.mul_(above).mul_(torch.expm1(-gap * steepness).neg_())
-        else:
-            fall = (encoded - mean).mul_(steepness).abs_().neg_().exp_()
-            each = fall.div_((1 + fall).square_()).mul_(steepness)
-        return each.mul_(share).sum(dim=0).clamp_min_(LEAST_DENSITY).log_()
+        # Component by component: what is done to all of one fits a cache.
+        parts = zip(*settled.split(COMPONENTS), strict=True)  # type: ignore[no-untyped-call]
+        density = self._whole_numbers(encoded) if self.whole else self._numbers(encoded)
+        total, *others = (density(*part) for part in parts)
+        for other in others:
+            total.add_(other)
+        return total.clamp_min_(LEAST_DENSITY).log_()
 
-    def draw(self, parameters: Tensor, uniform: Tensor) -> Tensor:
-        share, mean, log_scale = self._parts(parameters)
-        chosen = (uniform[..., :1] > share.exp().cumsum(dim=-1)[..., :-1]).sum(dim=-1, keepdim=True)
-        mean, log_scale = mean.gather(-1, chosen)[..., 0], log_scale.gather(-1, chosen)[..., 0]
-        value = mean + log_scale.exp() * torch.logit(uniform[..., 1].clamp(1e-6, 1 - 1e-6))
+    @staticmethod
+    def _numbers(encoded: Tensor) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
+        """The density of one component, by its share, mean and steepness, at real numbers."""
+
+        def density(share: Tensor, mean: Tensor, steepness: Tensor) -> Tensor:
+            fall = (encoded - mean).mul_(steepness).abs_().neg_().exp_()
+            return fall.div_((1 + fall).square_()).mul_(share * steepness)
+
+        return density
+
+    def _whole_numbers(self, encoded: Tensor) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
+        """The probability that one component gives whole numbers: a difference of two sigmoids."""
+        upper, lower = (_Scaled.encode(self, encoded + half) for half in (0.5, -0.5))
+        # Nothing lies below zero.
+        lower = torch.where(encoded <= 0, -torch.inf, lower)
+        gap = upper - lower
+
+        def probability(share: Tensor, mean: Tensor, steepness: Tensor) -> Tensor:
+            # sigmoid(u) - sigmoid(l) = (1 - exp(l - u)) / ((1 + exp(-u)) (1 + exp(l))).
+            above = (mean - upper).mul_(steepness).clamp_max_(MOST_EXPONENT).exp_().add_(1)
+            below = (lower - mean).mul_(steepness).clamp_max_(MOST_EXPONENT).exp_().add_(1)
+            return torch.expm1(gap * -steepness).neg_().mul_(share).div_(above.mul_(below))
+
+        return probability
+
+    def draw(self, settled: Tensor, uniform: Tensor) -> Tensor:
+        share, mean, steepness = settled.split(COMPONENTS)  # type: ignore[no-untyped-call]
+        chosen = (uniform[..., 0] > share.cumsum(dim=0)[:-1]).sum(dim=0, keepdim=True)
+        mean, steepness = mean.gather(0, chosen)[0], steepness.gather(0, chosen)[0]
+        value = mean + torch.logit(uniform[..., 1].clamp(1e-6, 1 - 1e-6)) / steepness
         return super().decode(value).round().clamp_min(0) if self.whole else value
 
-    def simplified(self, parameters: Tensor) -> tuple[Head, Tensor]:
-        """One Gaussian. Its spread is a geometric mean, so that a rare wide component does not set it."""
-        log_share, mean, log_scale = self._parts(parameters)
-        share = log_share.exp()
-        middle = (share * mean).sum(dim=-1)
-        between = (share * (mean - middle[..., None]).square()).sum(dim=-1)
-        within = (1.8 * (share * log_scale).sum(dim=-1).exp()).square()  # a logistic's deviation is 1.8 scales
-        if self.whole:
-            # What lies between two whole numbers cannot be seen: nothing below zero, nothing within half a step.
-            root = (middle * self.spread + self.centre).clamp_min(0.375**0.5)
-            middle = (root - self.centre) / self.spread
-            within = within + (0.25 / root / self.spread).square()
-        return STANDARD, torch.stack([middle, 0.5 * (between + within).log()], dim=-1)
-
-    def residual(self, parameters: Tensor, encoded: Tensor) -> Tensor:
-        share, mean, _ = self._parts(parameters)
+    def residual(self, settled: Tensor, encoded: Tensor) -> Tensor:
+        share, mean, _ = settled.split(COMPONENTS)  # type: ignore[no-untyped-call]
         place = super().encode(encoded) if self.whole else encoded
-        return place - (share.exp() * mean).sum(dim=-1)
+        return place - (share * mean).sum(dim=0)
 
     def shifted(self, parameters: Tensor, shift: Tensor) -> Tensor:
-        share, mean, log_scale = parameters.unflatten(-1, (3, COMPONENTS)).unbind(dim=-2)  # type: ignore[no-untyped-call]
-        moved = mean + shift[..., None]
-        return torch.cat([share.expand_as(moved), moved, log_scale.expand_as(moved)], dim=-1)
+        share, mean, steepness = parameters.split(COMPONENTS)  # type: ignore[no-untyped-call]
+        moved = mean + shift
+        return torch.cat([share.expand_as(moved), moved, steepness.expand_as(moved)])
 
 
 AnyHead = Annotated[BinaryHead | CategoricalHead | NormalHead | LogisticMixtureHead, Field(discriminator="kind")]
@@ -341,27 +348,27 @@ class _Before:
     more of them, neighbours that depend on each other and a disturbance that all have in common.
     """
 
-    def __init__(self, weights: Float[Tensor, "*batch W"], coupled: bool) -> None:
-        self.weights, self._coupled = weights, coupled
+    def __init__(self, weights: Float[Tensor, "W *batch"]) -> None:
+        self.weights = weights
         self._last: Tensor | None = None
         self._total: Tensor | None = None
         self._seen = 0
 
     def given(self, head: Head, parameters: Tensor) -> Tensor:
-        """The parameters of the next entry, given those before it."""
-        if self._last is None or self._total is None:
+        """The parameters (settled or not) of the next entry, given those before it."""
+        if self._last is None or self._total is None or not len(self.weights):
             return parameters
         first = max(0, 2 * self._seen - 3)
-        shift = self.weights[..., first] * self._last
+        shift = self.weights[first] * self._last
         if self._seen > 1:
-            shift = shift + self.weights[..., first + 1] * self._total / self._seen
+            shift = shift + self.weights[first + 1] * self._total / self._seen
         return head.shifted(parameters, shift)
 
-    def add(self, head: Head, parameters: Tensor, encoded: Tensor) -> None:
-        """Takes note of an entry, by its own parameters."""
-        if not self._coupled:
+    def add(self, head: Head, settled: Tensor, encoded: Tensor) -> None:
+        """Takes note of an entry, by its own settled parameters."""
+        if not len(self.weights):
             return
-        self._last = head.residual(parameters, encoded)
+        self._last = head.residual(settled, encoded)
         self._total = self._last if self._total is None else self._total + self._last
         self._seen += 1
 
@@ -398,51 +405,41 @@ class Heads:
         """The inverse of ``encode``."""
         return torch.stack([head.decode(encoded[..., y]) for y, head in enumerate(self.heads)], dim=-1)
 
-    def _each(self, parameters: Tensor) -> tuple[list[tuple[Any, Tensor]], "_Before"]:
-        """Every head with its own parameters, and what is to be known of the entries before each."""
-        *parts, weights = parameters.split(self.sizes, dim=-1)  # type: ignore[no-untyped-call]
-        return list(zip(self.heads, parts, strict=True)), _Before(weights, self.coupled)
-
     def log_probability(self, parameters: Float[Tensor, "*#batch P"], encoded: Float[Tensor, "*#batch Y"]) -> Tensor:
         """Log probability (or density) of encoded observations."""
-        each, before = self._each(parameters)
-        parts = []
-        for (head, part), entry in zip(each, encoded.unbind(dim=-1), strict=True):
-            parts.append(head.log_probability(before.given(head, part), entry))
-            before.add(head, part, entry)
+        *own, weights = parameters.split(self.sizes, dim=-1)  # type: ignore[no-untyped-call]
+        before, parts = _Before(weights.movedim(-1, 0)), []
+        for head, part, entry in zip(self.heads, own, encoded.unbind(dim=-1), strict=True):
+            shifted = before.given(head, part.movedim(-1, 0)).movedim(0, -1)
+            parts.append(head.log_probability(shifted, entry))
+            if self.coupled:
+                before.add(head, head.settled(part).movedim(-1, 0), entry)
         value: Tensor = sum(parts[1:], parts[0])
         return value
 
     def settled(self, parameters: Float[Tensor, "*batch P"]) -> Float[Tensor, "*batch P"]:
         """Parameters of which all that needs no observation is computed."""
-        if self.coupled:
-            return parameters
-        return torch.cat([head.settled(part) for head, part in self._each(parameters)[0]], dim=-1)
+        *own, weights = parameters.split(self.sizes, dim=-1)  # type: ignore[no-untyped-call]
+        return torch.cat([*(head.settled(part) for head, part in zip(self.heads, own, strict=True)), weights], dim=-1)
 
     def settled_log_probability(self, settled: Float[Tensor, "P *#b"], encoded: Float[Tensor, "*#b Y"]) -> Tensor:
         """``log_probability`` by settled parameters, whose first axis is their own: for many at a time."""
-        if self.coupled:
-            return self.log_probability(settled.movedim(0, -1), encoded)
-        entries = zip(self.heads, settled.split(self.sizes[:-1]), encoded.unbind(dim=-1), strict=True)  # type: ignore[no-untyped-call]
-        parts = [head.settled_log_probability(part, entry) for head, part, entry in entries]
+        *own, weights = settled.split(self.sizes)  # type: ignore[no-untyped-call]
+        before, parts = _Before(weights), []
+        for head, part, entry in zip(self.heads, own, encoded.unbind(dim=-1), strict=True):
+            parts.append(head.settled_log_probability(before.given(head, part), entry))
+            before.add(head, part, entry)
         value: Tensor = sum(parts[1:], parts[0])
         return value
 
-    def draw(self, parameters: Tensor, uniform: Float[Tensor, "*#batch Y 2"]) -> Tensor:
+    def draw(self, settled: Float[Tensor, "P *#b"], uniform: Float[Tensor, "*#b Y 2"]) -> Float[Tensor, "*#b Y"]:
         """Encoded observations by two uniform numbers per entry."""
-        each, before = self._each(parameters)
-        drawn = []
-        for (head, part), numbers in zip(each, uniform.unbind(dim=-2), strict=True):
+        *own, weights = settled.split(self.sizes)  # type: ignore[no-untyped-call]
+        before, drawn = _Before(weights), []
+        for head, part, numbers in zip(self.heads, own, uniform.unbind(dim=-2), strict=True):
             drawn.append(head.draw(before.given(head, part), numbers))
             before.add(head, part, drawn[-1])
         return torch.stack(drawn, dim=-1)
-
-    def simplified(self, parameters: Tensor) -> "tuple[Heads, Tensor]":
-        """Heads that are quick to evaluate, for comparing queries, with their parameters."""
-        each, before = self._each(parameters)
-        pairs = [head.simplified(part) for head, part in each]
-        quick = Heads(tuple(head for head, _ in pairs), self.coupled)
-        return quick, torch.cat([*(part for _, part in pairs), before.weights], dim=-1)
 
     @cached_property
     def listed(self) -> Float[Tensor, "J Y"] | None:

@@ -24,7 +24,7 @@ Goal = Lookahead | Literal["none"]
 
 def remaining_uncertainty(
     heads: Heads,
-    parameters_BAMP: Float[Tensor, "B A M P"],
+    settled_PBAM: Float[Tensor, "P B A M"],
     kernel_BMM: Float[Tensor, "B M M"],
     uniform_JY2: Float[Tensor, "J Y 2"],
     goal: Lookahead = "information",
@@ -32,20 +32,19 @@ def remaining_uncertainty(
     """The expected uncertainty of the answer after the observation of each candidate query; less is better.
 
     Args:
-        heads: How head parameters become probabilities; quick ones are near enough.
-        parameters_BAMP: Head parameters of every query at every draw.
+        heads: How head parameters become probabilities.
+        settled_PBAM: Settled head parameters of every query at every draw.
         kernel_BMM: How close the answers of two draws are, from 0 to 1.
         uniform_JY2: Random numbers for outcomes that cannot be listed.
         goal: What uncertainty is: the smoothed entropy, the chance that two draws disagree, or that the best one fails.
     """
-    parameters = parameters_BAMP
     if heads.listed is not None:
-        log_p = heads.log_probability(parameters[:, :, None], heads.listed[:, None])
+        log_p = heads.settled_log_probability(settled_PBAM[:, :, :, None], heads.listed[:, None])
         return listed_uncertainty(log_p.exp().permute(0, 3, 1, 2), kernel_BMM, goal)
-    m, j = parameters.shape[2], len(uniform_JY2)
+    m, j = settled_PBAM.shape[-1], len(uniform_JY2)
     chosen = (torch.arange(j) * m) // j + m // (2 * j)
-    outcomes = heads.draw(parameters[:, :, chosen], uniform_JY2)
-    log_p = heads.log_probability(parameters[:, :, None], outcomes[:, :, :, None])
+    outcomes = heads.draw(settled_PBAM[..., chosen], uniform_JY2)
+    log_p = heads.settled_log_probability(settled_PBAM[:, :, :, None], outcomes[:, :, :, None])
     return _uncertainty(torch.softmax(log_p, dim=-1), kernel_BMM, goal).mean(dim=-1)
 
 
