@@ -85,7 +85,9 @@ def losses(trainer: Trainer, factor: float) -> LossTerms:
 
 
 def test_a_gradient_that_is_not_finite_leaves_the_weights_as_they_are() -> None:
-    trainer = Trainer(BinarySearch(dim=1), TrainingConfig(network=NetworkConfig(memory=MEMORIES[0])), Budget(updates=50), seed=0)
+    trainer = Trainer(
+        BinarySearch(dim=1), TrainingConfig(network=NetworkConfig(memory=MEMORIES[0])), Budget(updates=50), seed=0
+    )
     before = [parameter.clone() for parameter in trainer.network.parameters()]
     for _ in range(MOST_IN_VAIN):
         trainer._descend(losses(trainer, math.nan), progress=0.0)

@@ -112,3 +112,31 @@ def test_settled_parameters_give_the_same_probabilities(head: Head, observations
     both = heads.settled_log_probability(settled, encoded), heads.log_probability(parameters, encoded)
     least = math.log(LEAST_DENSITY)  # below it, a mixture is not told apart
     torch.testing.assert_close(*(log_p.clamp_min(least) for log_p in both), rtol=1e-4, atol=1e-3)
+
+
+def test_one_gaussian_stands_for_a_mixture_with_its_middle_and_spread() -> None:
+    head = LogisticMixtureHead()
+    settled = head.settled(torch.tensor([5.0, 0.0, 0.0, 1.0, 0.0, 0.0, -1.0, -1.0, -1.0]))  # nearly one component
+    plain, its = head.quick(settled[:, None], plain=True)
+    uniform = torch.rand((40_000, 2), generator=torch.Generator().manual_seed(0))
+    drawn = head.draw(settled[:, None].expand(-1, 40_000), uniform)
+    assert plain.kind == "normal"
+    assert float(its[0]) == pytest.approx(float(drawn.mean()), abs=0.03)
+    assert math.exp(float(its[1])) == pytest.approx(float(drawn.std()), rel=0.15)
+
+
+@pytest.mark.parametrize("mean", [0.5, 4.0, 60.0])
+def test_whole_numbers_are_nearly_real_ones_where_queries_are_compared(mean: float) -> None:
+    """A Poisson's log-likelihood ratios between two means, by the discretised mixture and by the quick one."""
+    head = LogisticMixtureHead(whole=True, transform="root", centre=2.0, spread=1.5)
+    root = torch.tensor([mean, 1.5 * mean + 1]).add(0.375).sqrt().sub(2.0).div(1.5)
+    scale = math.log(0.5 / 1.8 / 1.5)  # the root of a Poisson count varies by one half
+    parameters = torch.stack([torch.tensor([9.0, 0, 0, m + 1, 0, 0, scale, 0, 0]) for m in root.tolist()])
+    settled = head.settled(parameters).T[:, :, None]
+    counts = torch.poisson(torch.full((4000,), mean), generator=torch.Generator().manual_seed(0))
+    exact = head.settled_log_probability(settled, counts[None])
+    real, its = head.quick(settled, plain=False)
+    encoded = real.encode((counts + 0.375).sqrt().sub(2.0).div(1.5))
+    quick = real.settled_log_probability(its, encoded[None])
+    told = [float((log_p[0] - log_p[1]).mean()) for log_p in (exact, quick)]
+    assert told[1] == pytest.approx(told[0], rel=0.35)

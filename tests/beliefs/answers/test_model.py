@@ -293,3 +293,26 @@ def test_thresholds_chosen_anew_are_for_the_confidence_of_this_version() -> None
 
 def test_a_grid_is_as_this_version_would_fit_it(dose: cicpe.Model) -> None:
     assert dose.description.training.renewed() == dose.description.training
+
+
+@dataclass(frozen=True)
+class Distance(Source):
+    """A distance, of which a part of the readings may be anything."""
+
+    strays: float = 0.15
+    noise: float | tuple[float, float] = 0.1
+
+    def observe(self, task: Tensor, query: Tensor, rng: Generator) -> Tensor:
+        apart = (query - task[:, :2]).square().sum(dim=1).sqrt() + 0.1 * torch.randn(len(query), generator=rng)
+        anything = 3 * torch.rand(len(query), generator=rng)
+        return torch.where(torch.rand(len(query), generator=rng) < self.strays, anything, apart)
+
+
+@pytest.mark.parametrize("strays", [0.0, 0.15])
+def test_queries_are_compared_by_gaussians_only_where_little_is_lost(strays: float) -> None:
+    fit = fitted(Distance(strays=strays), 900)
+    belief = fit.belief
+    assert isinstance(belief, AnswerBelief)
+    lost = belief.model.lost_as_gaussians(belief.fixed_context)
+    assert belief._is_plain == (strays == 0)
+    assert lost > 0.1 if strays else lost < 0.02

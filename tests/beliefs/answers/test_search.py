@@ -393,7 +393,7 @@ def test_weights_stay_normal_numbers() -> None:
 def test_a_table_of_listed_outcomes_has_their_probabilities() -> None:
     search = coin_search()
     groups = torch.tensor([[0, 2], [1, 1]])
-    table = search.tabulate(torch.zeros(3, 1), torch.zeros(0), groups)
+    table = search.tabulate(torch.zeros(3, 1), torch.zeros(0), groups, plain=False)
     assert isinstance(table, ListedTable)
     bias = (search.candidates_NX[:, 0] + 1) / 2
     torch.testing.assert_close(table.likelihood_AJG[2, 1], bias, rtol=1e-3, atol=2e-4)
@@ -412,7 +412,7 @@ def test_negligible_pairs_of_a_table_keep_their_weight_and_others_have_their_lik
     belief, rng = even_belief(2), torch.Generator().manual_seed(1)
     search = belief.search
     assert isinstance(search, GridSearch)
-    table = search.tabulate(belief._even.points_AQ, torch.zeros(0), belief._even.groups_SW)
+    table = search.tabulate(belief._even.points_AQ, torch.zeros(0), belief._even.groups_SW, plain=False)
     assert isinstance(table, QueryTable)
     state = search.begin(torch.zeros(2, 0))
     weight = state.weight_BG.clone()

@@ -17,6 +17,7 @@ from torch import Generator, Tensor
 from cicpe import trees
 from cicpe.beliefs.answers.even_queries import EvenQueries, even_points
 from cicpe.beliefs.answers.grid import AnswerGridState, GridSearch, ListedTable, QueryTable, WeightedAnswers
+from cicpe.beliefs.answers.heads import Heads
 from cicpe.beliefs.answers.model import AnswerModel
 from cicpe.beliefs.answers.particles import ParticleSearch
 from cicpe.beliefs.answers.queries import (
@@ -42,6 +43,8 @@ TOGETHER = 16
 """Episodes of a grid that are updated together: what fits a cache."""
 LEAST_DOUBT = 1e-3
 """What is left of doubt where all particles agree."""
+PLAIN = 0.02
+"""Nats per observation that may be lost where queries are compared as if observations were Gaussian, which is quick."""
 LEAST_GAIN = 1e-3
 """Uncertainty that the best of the queries that are compared first has to take away; else all are compared."""
 
@@ -166,7 +169,9 @@ class AnswerBelief(Belief):
             return None
         tables, even = self.search.tables, len(self._even)
         if even not in tables and make:
-            tables[even] = self.search.tabulate(self._even.points_AQ, self.fixed_context, self._even.groups_SW)
+            tables[even] = self.search.tabulate(
+                self._even.points_AQ, self.fixed_context, self._even.groups_SW, self._is_plain
+            )
         return tables.get(even)
 
     def _observed(self, unit_BQ: Tensor, encoded_BY: Tensor, state: AnswerGridState) -> AnswerGridState:
@@ -295,6 +300,11 @@ class AnswerBelief(Belief):
 
     # ------------------------------------------------------------ queries
 
+    @cached_property
+    def _is_plain(self) -> bool:
+        """Whether queries can be compared as if all numbers that are observed were Gaussian."""
+        return self.model.lost_as_gaussians(self.fixed_context) < PLAIN
+
     def _query(self, state: Any, numbers: "_Numbers", std_BX: Tensor, mean_BX: Tensor) -> Float[Tensor, "B Q"]:
         space = self.query_space
         if self.config.goal == "none":
@@ -336,12 +346,15 @@ class AnswerBelief(Belief):
     ) -> Float[Tensor, "B A"]:
         context = state.context_BC[:, None, None]
         parameters = self.model.network(unit_BAQ[:, :, None], places[:, None], context)
-        return self._remaining(self.model.heads.settled(parameters).movedim(-1, 0), kernel, numbers)
+        heads = self.model.heads
+        return self._remaining(*heads.quick(heads.settled(parameters).movedim(-1, 0), self._is_plain), kernel, numbers)
 
-    def _remaining(self, settled_PBAM: Tensor, kernel: Tensor, numbers: "_Numbers") -> Float[Tensor, "B A"]:
+    def _remaining(
+        self, heads: Heads, settled_PBAM: Tensor, kernel: Tensor, numbers: "_Numbers"
+    ) -> Float[Tensor, "B A"]:
         assert self.config.goal != "none"
         settled = settled_PBAM.contiguous()
-        return remaining_uncertainty(self.model.heads, settled, kernel, numbers.uniform_JY2, self.config.goal)
+        return remaining_uncertainty(heads, settled, kernel, numbers.uniform_JY2, self.config.goal)
 
     def _best_of_even(
         self, state: Any, drawn: Tensor, kernel: Tensor, numbers: "_Numbers", table: QueryTable | ListedTable | None
@@ -377,7 +390,7 @@ class AnswerBelief(Belief):
     ) -> Float[Tensor, "B A"]:
         """The uncertainty that some queries of the table would leave."""
         if isinstance(table, QueryTable):
-            return self._remaining(outlook_BMAP.permute(3, 0, 2, 1), kernel, numbers)
+            return self._remaining(table.quick_heads, outlook_BMAP.permute(3, 0, 2, 1), kernel, numbers)
         assert self.config.goal != "none"
         return listed_uncertainty(outlook_BMAP, kernel, self.config.goal)
 

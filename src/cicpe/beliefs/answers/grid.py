@@ -24,6 +24,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from cicpe.beliefs.answers.frozen import PAIRS, FrozenNetwork, FrozenPlaces
+from cicpe.beliefs.answers.heads import Heads
 from cicpe.beliefs.answers.model import AnswerModel
 from cicpe.beliefs.base import without_caches
 from cicpe.statistics import sobol_points, systematic
@@ -85,8 +86,9 @@ class QueryTable(NamedTuple):
     """Settled head parameters of the even queries for every pair of the grid."""
 
     settled_APG: Float[Tensor, "A P G"]
+    quick_heads: Heads
     outlook_SGWP: Float[Tensor, "S G W P"]
-    """The same, with what a lookahead reads of a pair in one place: a group of queries."""
+    """Those of quick heads, with what a lookahead reads of a pair in one place: a group of queries."""
 
 
 @final
@@ -288,7 +290,7 @@ class GridSearch:
         return state._replace(weight_BG=after_BG, time_B=state.time_B + 1)
 
     def tabulate(
-        self, even_AQ: Tensor, context_C: Tensor, groups_SW: Int[Tensor, "S W"]
+        self, even_AQ: Tensor, context_C: Tensor, groups_SW: Int[Tensor, "S W"], plain: bool
     ) -> QueryTable | ListedTable | None:
         """What some queries would tell; None where the table would be too large.
 
@@ -296,15 +298,16 @@ class GridSearch:
             even_AQ: The queries.
             context_C: What is known of all episodes.
             groups_SW: Queries that a lookahead compares at once, by their place among all.
+            plain: Whether a Gaussian is near enough there.
         """
         heads = self.model.heads
         if len(even_AQ) * len(self.places_GV) * heads.parameters > MOST_TABLE:
             return None
         parameters = self._parameters(even_AQ, context_C.expand(len(even_AQ), -1))
-        settled_AGP = heads.settled(parameters)
-        settled = settled_AGP.transpose(1, 2).contiguous()
+        settled = heads.settled(parameters).transpose(1, 2).contiguous()
         if heads.listed is None:
-            return QueryTable(settled, settled_AGP[groups_SW].transpose(1, 2).contiguous())
+            quick_heads, quick_PAG = heads.quick(settled.transpose(0, 1), plain)
+            return QueryTable(settled, quick_heads, quick_PAG[:, groups_SW].permute(1, 3, 2, 0).contiguous())
         outcomes = [self.likelihood(settled, outcome.expand(len(settled), -1)) for outcome in heads.listed]
         likelihood_AJG = torch.stack(outcomes, dim=1)
         return ListedTable(likelihood_AJG, likelihood_AJG[groups_SW].permute(0, 3, 1, 2).contiguous())

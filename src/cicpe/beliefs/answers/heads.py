@@ -7,7 +7,8 @@ simulations show that they are not (``dependence.py``): then every entry is shif
 what was expected of them.
 
 The network is learned by its outputs as they are, with P as the last axis. Inference takes them *settled*: all that
-needs no observation is computed, and P is the first axis, so that what is done to many of them is done to whole tensors.
+needs no observation is computed, and P is the first axis, so that what is done to many of them is done to whole
+tensors.
 
 Shapes: P network outputs, Y entries of an observation, J outcomes.
 """
@@ -35,6 +36,10 @@ COMPONENTS = 3
 """Components of a mixture."""
 MOST_EXPONENT = 40.0
 """Of the exponentials of a sigmoid, whose product is to stay finite."""
+LOGISTIC_SPREAD = 1.8
+"""Standard deviation of a logistic distribution, in its scales."""
+LEAST_ROOT, STEP_SCALE = 0.375**0.5, 0.25 / LOGISTIC_SPREAD
+"""The root of no count, as it is transformed, and the scale of half a step between two counts, times that root."""
 LEAST_DENSITY = 1e-30
 """Of a mixture, where its components are not added up as logarithms."""
 DECADES = 5.0
@@ -83,6 +88,15 @@ class Head(Config, ABC):
     def settled_log_probability(self, settled: Tensor, encoded: Tensor) -> Tensor:
         """``log_probability`` by settled parameters, whose first axis is their own: for many at a time."""
         return self.log_probability(settled.movedim(0, -1), encoded)
+
+    def quick(self, settled: Tensor, plain: bool) -> "tuple[Head, Tensor]":
+        """What is near enough for comparing queries: whole numbers as if they were real ones.
+
+        Args:
+            settled: Settled parameters.
+            plain: Whether one Gaussian is near enough, too.
+        """
+        return self, settled
 
     @abstractmethod
     def residual(self, settled: Tensor, encoded: Tensor) -> Tensor:
@@ -318,6 +332,21 @@ class LogisticMixtureHead(_Scaled):
 
         return probability
 
+    def quick(self, settled: Tensor, plain: bool) -> tuple[Head, Tensor]:
+        share, mean, steepness = settled.split(COMPONENTS)  # type: ignore[no-untyped-call]
+        if self.whole:
+            # What lies between two whole numbers cannot be seen: nothing below zero, nothing within half a step.
+            root = (mean * self.spread + self.centre).clamp_min(LEAST_ROOT)
+            step = STEP_SCALE / (root * self.spread)
+            mean, steepness = (root - self.centre) / self.spread, (steepness.pow(-2) + step.square()).rsqrt()
+        if not plain:
+            return REAL_MIXTURE, torch.cat([share, mean, steepness])
+        # The spread is a geometric mean, so that a rare wide component does not set it.
+        middle = (share * mean).sum(dim=0)
+        between = (share * (mean - middle).square()).sum(dim=0)
+        within = (LOGISTIC_SPREAD * (share * -steepness.log()).sum(dim=0).exp()).square()
+        return STANDARD, torch.stack([middle, 0.5 * (between + within).log()])
+
     def draw(self, settled: Tensor, uniform: Tensor) -> Tensor:
         share, mean, steepness = settled.split(COMPONENTS)  # type: ignore[no-untyped-call]
         chosen = (uniform[..., 0] > share.cumsum(dim=0)[:-1]).sum(dim=0, keepdim=True)
@@ -328,7 +357,8 @@ class LogisticMixtureHead(_Scaled):
     def residual(self, settled: Tensor, encoded: Tensor) -> Tensor:
         share, mean, _ = settled.split(COMPONENTS)  # type: ignore[no-untyped-call]
         place = super().encode(encoded) if self.whole else encoded
-        return place - (share * mean).sum(dim=0)
+        apart: Tensor = place - (share * mean).sum(dim=0)
+        return apart
 
     def shifted(self, parameters: Tensor, shift: Tensor) -> Tensor:
         share, mean, steepness = parameters.split(COMPONENTS)  # type: ignore[no-untyped-call]
@@ -336,6 +366,8 @@ class LogisticMixtureHead(_Scaled):
         return torch.cat([share.expand_as(moved), moved, steepness.expand_as(moved)])
 
 
+STANDARD, REAL_MIXTURE = NormalHead(), LogisticMixtureHead()
+"""For real entries that are encoded already."""
 AnyHead = Annotated[BinaryHead | CategoricalHead | NormalHead | LogisticMixtureHead, Field(discriminator="kind")]
 
 
@@ -348,7 +380,7 @@ class _Before:
     more of them, neighbours that depend on each other and a disturbance that all have in common.
     """
 
-    def __init__(self, weights: Float[Tensor, "W *batch"]) -> None:
+    def __init__(self, weights: Float[Tensor, "W *#b"]) -> None:
         self.weights = weights
         self._last: Tensor | None = None
         self._total: Tensor | None = None
@@ -440,6 +472,17 @@ class Heads:
             drawn.append(head.draw(before.given(head, part), numbers))
             before.add(head, part, drawn[-1])
         return torch.stack(drawn, dim=-1)
+
+    def quick(self, settled: Float[Tensor, "P *#b"], plain: bool) -> "tuple[Heads, Tensor]":
+        """Heads that are quick and near enough for comparing queries, with their settled parameters.
+
+        Args:
+            settled: Settled parameters.
+            plain: Whether one Gaussian is near enough for an entry that is a number.
+        """
+        *own, weights = settled.split(self.sizes)  # type: ignore[no-untyped-call]
+        pairs = [head.quick(part, plain) for head, part in zip(self.heads, own, strict=True)]
+        return Heads(tuple(head for head, _ in pairs), self.coupled), torch.cat([*(part for _, part in pairs), weights])
 
     @cached_property
     def listed(self) -> Float[Tensor, "J Y"] | None:

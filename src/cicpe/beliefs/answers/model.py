@@ -9,13 +9,15 @@ from torch import Generator, Tensor, nn
 
 from cicpe.beliefs.answers.actor import PosteriorActor
 from cicpe.beliefs.answers.frozen import FrozenNetwork
-from cicpe.beliefs.answers.heads import Heads
+from cicpe.beliefs.answers.heads import Heads, LogisticMixtureHead
 from cicpe.beliefs.answers.network import Codes, LikelihoodNetwork, NetworkSizes
 from cicpe.beliefs.answers.prior import Prior, PriorSizes
 from cicpe.beliefs.answers.query_scale import QueryScale
 from cicpe.beliefs.answers.success import Success
 from cicpe.spaces import Space
 
+COMPARED_QUERIES, COMPARED_PLACES = 64, 256
+"""How many it is measured at what is lost by a simpler distribution."""
 CODE_SIZE = 6
 """Coordinates of a code."""
 
@@ -86,6 +88,32 @@ class AnswerModel(nn.Module):
     def frozen_network(self) -> FrozenNetwork:
         """The network as it is now, to be asked often."""
         return FrozenNetwork(self.network)
+
+    @torch.no_grad()
+    def lost_as_gaussians(self, context_C: Float[Tensor, " C"] | None = None) -> float:
+        """How much worse Gaussians are than the mixtures that were learned, in nats per observation.
+
+        Args:
+            context_C: What is known; that of an average task where it is not given.
+        """
+        if not any(isinstance(head, LogisticMixtureHead) for head in self.heads.heads):
+            return 0.0
+        rng = torch.Generator().manual_seed(0)
+        query_AQ = self.query_scale.to_unit(self.query_scale.sample(COMPARED_QUERIES, rng))
+        place_MV = self.prior.draws_MV[:COMPARED_PLACES]
+        if self.codes is not None:
+            codes = torch.arange(len(place_MV)) % len(self.codes.points_KD)
+            place_MV = torch.cat([place_MV[:, : self.answer_space.dim], self.codes.points_KD[codes]], dim=1)
+        context_C = self.network.context_centre[: self.network.sizes.context] if context_C is None else context_C
+        parameters = self.network(query_AQ[:, None], place_MV[None], context_C[None, None])
+        settled = self.heads.settled(parameters).movedim(-1, 0)
+        (mixtures, of_mixtures), (gaussians, of_gaussians) = (
+            self.heads.quick(settled, plain) for plain in (False, True)
+        )
+        uniform = torch.rand((*parameters.shape[:-1], len(self.heads.heads), 2), generator=rng)
+        drawn = mixtures.draw(of_mixtures, uniform)
+        log_p = mixtures.settled_log_probability(of_mixtures, drawn)
+        return float((log_p - gaussians.settled_log_probability(of_gaussians, drawn)).mean())
 
     def history_loss(
         self,

@@ -33,7 +33,7 @@ def remaining_uncertainty(
 
     Args:
         heads: How head parameters become probabilities.
-        settled_PBAM: Settled head parameters of every query at every draw.
+        settled_PBAM: Settled head parameters of every query at every draw; quick ones are near enough.
         kernel_BMM: How close the answers of two draws are, from 0 to 1.
         uniform_JY2: Random numbers for outcomes that cannot be listed.
         goal: What uncertainty is: the smoothed entropy, the chance that two draws disagree, or that the best one fails.
