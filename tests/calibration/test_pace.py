@@ -12,7 +12,7 @@ from torch import Generator, Tensor
 
 from cicpe.beliefs.base import Assessment, Belief, CalibrationPlan
 from cicpe.calibration.alarm_fit import AlarmSizes, affordable_sizes
-from cicpe.calibration.pace import PilotEstimate, find_pace, lengthened, shortened
+from cicpe.calibration.pace import LEAST_EPISODES, PilotEstimate, find_pace, lengthened, shortened
 from cicpe.calibration.thresholds import CalibrationRequest, calibrate
 from cicpe.episodes.table import RecordSettings
 from cicpe.problems.binary_search import BinarySearch
@@ -180,6 +180,14 @@ def test_a_horizon_is_cut_only_where_the_time_is_short(watch: Watch) -> None:
     assert slow.horizon < 100  # what it recommends never changes, so that no query is worth making
     # A belief that is sure soon is played to its end in no time, however long its horizon is.
     assert shortened(Slow(watch, 0.01, rise=2.0), PROBLEM, 0.3, 100.0, seed=1).horizon == 400
+
+
+@pytest.mark.parametrize("each", [0.001, 0.2])
+def test_queries_that_only_a_handful_of_episodes_could_make_are_given_up(watch: Watch, each: float) -> None:
+    """About forty queries are needed; at 0.2 s each there would be a dozen episodes, which promise nothing."""
+    horizon = shortened(TooSure(watch, each), QUIET, 0.06, 100.0, seed=1).horizon
+    assert LEAST_EPISODES * each * horizon <= 105.0 or horizon >= 40
+    assert (horizon < 40) == (each == 0.2)
 
 
 @pytest.mark.parametrize(

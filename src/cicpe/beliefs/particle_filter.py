@@ -33,6 +33,11 @@ from cicpe.beliefs.smc import (
 from cicpe.statistics import effective_size
 
 
+LONG = 8
+"""Observations of twice which a history is long: a second cloud, which takes the whole of it in anew, is then annealed
+less often, at about every eighth part of it."""
+
+
 class DegenerateParticles(RuntimeWarning):
     """The particles no longer stand for the posterior: confidence is not to be trusted."""
 
@@ -141,6 +146,9 @@ class ParticleFilter:
 
     def _checked(self, cloud: ParticleCloud, log_draws_BM: Tensor, turn: int) -> ParticleCloud:
         """Clouds near a decision, merged with a second one from the prior: one cloud alone may miss a mode."""
+        steps = cloud.query_BTQ.shape[1]
+        if steps % max(1, steps // LONG):
+            return cloud
         due = self.may_decide(cloud)
         if not bool(due.any()):
             return cloud

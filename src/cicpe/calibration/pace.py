@@ -34,6 +34,8 @@ MIN_CALIBRATION_EPISODES = 1000
 """Calibration episodes that a short budget is to have room for; else the horizon is cut to what is needed."""
 FEWEST_EPISODES = 400
 """Episodes of the shortened horizon that there is time for, if more queries gain nothing; most end before it."""
+LEAST_EPISODES = 64
+"""Episodes without which no usual promise can be tested: more queries than there is time for then are given up."""
 HORIZON_SHARE = 0.15
 """Share of the time for calibration that finding out how many queries are worth making may take."""
 LONGER_EPISODES, MOST_TIMES = 256, 10
@@ -125,7 +127,8 @@ def shortened(belief: Belief, problem: Problem, epsilon: float, seconds: float, 
     if seconds > MIN_CALIBRATION_EPISODES * estimate.seconds_per_episode:
         return belief
     affordable = estimate.affordable(seconds, FEWEST_EPISODES, belief.horizon)
-    return belief.with_horizon(max(estimate.queries, affordable))
+    longest = estimate.affordable(seconds, LEAST_EPISODES, belief.horizon)
+    return belief.with_horizon(min(max(estimate.queries, affordable), longest))
 
 
 def lengthened(

@@ -6,6 +6,7 @@ from torch import Tensor
 
 from cicpe.beliefs.answers.particles import ParticleSearch, latent_of, likelihood_target
 from cicpe.beliefs.particle_filter import FilterSizes, FilterState, ParticleFilter
+from cicpe.beliefs.smc import ParticleCloud
 from cicpe.statistics import effective_size
 from linear_family import NOISE, SIDE, linear_model, posterior
 
@@ -31,6 +32,21 @@ def followed(sizes: FilterSizes, query: Tensor, value: Tensor, checks: bool) -> 
     for q, y in zip(query, value, strict=True):
         state = particles.update(state, q[None], y.view(1, 1))
     return particles, state
+
+
+def test_a_long_history_is_taken_in_anew_less_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    query, value = observed(1, 40)
+    annealed: list[int] = []
+
+    def merged(first: ParticleCloud, second: ParticleCloud, seed: int) -> ParticleCloud:
+        annealed.append(second.query_BTQ.shape[1])
+        return first
+
+    monkeypatch.setattr("cicpe.beliefs.particle_filter.merge", merged)
+    followed(FilterSizes(64, 256), query, value, checks=True)
+    assert [steps for steps in annealed if steps < 16] == list(range(3, 16))  # none of them is missed while it is short
+    late = [steps for steps in annealed if steps >= 16]
+    assert late == [16, 18, 20, 22, 24, 27, 30, 32, 36, 40]
 
 
 def answers(state: FilterState) -> Tensor:
