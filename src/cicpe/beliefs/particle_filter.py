@@ -32,7 +32,6 @@ from cicpe.beliefs.smc import (
 )
 from cicpe.statistics import effective_size
 
-
 LONG = 8
 """Observations of twice which a history is long: a second cloud, which takes the whole of it in anew, is then annealed
 less often, at about every eighth part of it."""
