@@ -1,5 +1,10 @@
-"""The numbers of tasks, read from whatever a problem's ``sample`` returns, and which of them say something new."""
+"""The numbers of tasks, read from whatever a problem's ``sample`` returns, and which of them say something new.
 
+A word is a number, too: the kind of a curve, say. Each has its own, the same in every batch.
+"""
+
+import zlib
+from enum import Enum
 from typing import Any
 
 import numpy as np
@@ -27,6 +32,10 @@ def flat_numbers(task: Task) -> Float[Tensor, "n number"] | None:
             if any(row is None for row in rows) or len({len(row) for row in rows if row is not None}) != 1:
                 return None
             columns.append(torch.tensor(rows, dtype=torch.float64))
+        elif isinstance(leaf, np.ndarray) and leaf.dtype.kind == "U":
+            words, place = np.unique(leaf, return_inverse=True)
+            of_words = torch.tensor([_number_of_word(str(word)) for word in words])
+            columns.append(of_words[torch.as_tensor(place).reshape(len(leaf), -1)])
         elif isinstance(leaf, np.ndarray) and leaf.dtype.kind not in "biuf":
             return None
         else:
@@ -35,8 +44,16 @@ def flat_numbers(task: Task) -> Float[Tensor, "n number"] | None:
     return joined if joined is not None and bool(torch.isfinite(joined).all()) else None
 
 
+def _number_of_word(word: str) -> float:
+    return float(zlib.crc32(word.encode()))
+
+
 def _numbers_of(value: Any) -> list[float] | None:
     """The numbers of one task of a plain Python or NumPy simulator."""
+    if isinstance(value, Enum):
+        value = value.name
+    if isinstance(value, str):
+        return [_number_of_word(value)]
     if isinstance(value, dict):
         value = [value[key] for key in sorted(value, key=str)]
     if isinstance(value, np.ndarray) and value.dtype.kind in "biuf":

@@ -1,6 +1,8 @@
 """What is hidden of a task beside its answer: read from whatever ``sample`` returns."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from enum import Enum
 from typing import Any
 
 import numpy as np
@@ -110,17 +112,25 @@ def test_what_is_left_of_a_whole_is_left_out() -> None:
     assert (nuisance.size, nuisance.gives_answer) == (0, False)
 
 
+class Shape(Enum):
+    """Kinds of a curve."""
+
+    ROUND = "round"
+    STEEP = "steep"
+
+
 class Objects(PerTaskProblem):
-    """A NumPy simulator whose tasks are objects, of numbers or with a name."""
+    """A NumPy simulator whose tasks are objects, of numbers and something else."""
 
     query_space = Box([0.0], [1.0])
     answer_space = Box([0.0], [1.0])
 
-    def __init__(self, named: bool) -> None:
-        self.named = named
+    def __init__(self, *others: Callable[[np.random.Generator], Any]) -> None:
+        self.others = others
 
     def sample_one(self, rng: np.random.Generator) -> Any:
-        return (rng.uniform(), {"steep": rng.uniform(1, 2), "of": [1.0, rng.uniform()]}, *(["oak"] * self.named))
+        numbers = rng.uniform(), {"steep": rng.uniform(1, 2), "of": [1.0, rng.uniform()]}
+        return (*numbers, *(other(rng) for other in self.others))
 
     def observe_one(self, task: Any, query: np.ndarray, rng: np.random.Generator) -> float:
         return float(task[1]["steep"] * (query[0] - task[0]))
@@ -129,17 +139,37 @@ class Objects(PerTaskProblem):
         return float(task[0])
 
 
-def test_objects_of_numbers_are_read_and_others_are_not() -> None:
-    nuisance = Nuisance.find(Objects(False), 400, torch.Generator().manual_seed(0))
-    assert nuisance is not None
-    assert nuisance.size == 2
-    assert Nuisance.find(Objects(True), 400, torch.Generator().manual_seed(0)) is None
-    assert not has_numbers(Objects(True))
+@pytest.mark.parametrize(
+    ("others", "size"),
+    [
+        pytest.param((), 2, id="numbers"),
+        pytest.param((lambda rng: "oak",), 2, id="a name that all have"),
+        pytest.param((lambda rng: str(rng.choice(["oak", "elm", "ash"])),), 3, id="one of some names"),
+        pytest.param((lambda rng: list(Shape)[rng.integers(2)],), 3, id="one of an enumeration"),
+        pytest.param((lambda rng: rng,), None, id="something that has no numbers"),
+    ],
+)
+def test_objects_of_numbers_and_names_are_read_and_others_are_not(
+    others: tuple[Callable[[np.random.Generator], Any], ...], size: int | None
+) -> None:
+    problem = Objects(*others)
+    nuisance = Nuisance.find(problem, 400, torch.Generator().manual_seed(0))
+    assert (None if nuisance is None else nuisance.size) == size
+    assert has_numbers(problem) == (size is not None)
+
+
+def test_a_word_has_the_same_number_in_every_batch() -> None:
+    first, second = flat_numbers({"a": np.array(["x", "y", "x"])}), flat_numbers({"a": np.array(["y", "z"])})
+    assert first is not None
+    assert second is not None
+    assert first[0] == first[2] != first[1]
+    assert second[0] == first[1]
+    assert len({float(first[0]), float(first[1]), float(second[1])}) == 3
 
 
 def test_numbers_that_are_not_finite_are_none() -> None:
     assert flat_numbers(torch.tensor([[1.0], [float("inf")]])) is None
-    assert flat_numbers({"a": np.array(["x", "y"])}) is None
+    assert flat_numbers({"a": np.array([1 + 2j, 3.0])}) is None
 
 
 def test_equal_values_share_the_middle_rank() -> None:

@@ -126,7 +126,7 @@ class TaskNumbers:
         """
         tasks = TaskBatch.draw(problem, draws, torch.Generator().manual_seed(seed))
         try:
-            arrays = all(isinstance(leaf, Tensor) or leaf.dtype != object for leaf in trees.leaves(tasks.task))
+            arrays = all(isinstance(leaf, Tensor) or leaf.dtype.kind in "biuf" for leaf in trees.leaves(tasks.task))
         except TypeError:
             return None
         numbers = flat_numbers(tasks.task) if arrays else None
