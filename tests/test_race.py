@@ -16,7 +16,7 @@ from cicpe.beliefs.base import FitRequest, FittedBelief
 from cicpe.beliefs.budget import Budget
 from cicpe.episodes.table import EpisodeTable
 from cicpe.problems import Problem, make_problem
-from cicpe.race import AHEAD, TABLE, Race, chosen_before
+from cicpe.race import AHEAD, TABLE, Contender, Race, best_of, chosen_before
 from cicpe.scoring import Score, needed
 from cicpe.spaces import Box
 from cicpe.training.callbacks import TrainingCallback
@@ -137,6 +137,36 @@ def test_a_kind_whose_numbers_fail_leaves_the_race_to_others(error: Exception, m
     score, fitted = race._tried(Choice("answers", AnswerBeliefConfig(), ()))
     assert fitted is None
     assert str(error) in score.line
+
+
+def contender(recipe: str, queries: float, accuracy: float) -> Contender:
+    """Somebody with a horizon of 100 who was scored like this."""
+    choice = Choice(recipe, candidates(make_problem("binary-search", dim=2))[0].config, ())
+    score = Score(recipe, queries, accuracy, 100, 512, 50.0)
+    fitted = FittedBelief(None, choice.config, 0, 50.0)  # type: ignore[arg-type]
+    return Contender(choice, score, fitted)
+
+
+@pytest.mark.parametrize(
+    ("tried", "winner"),
+    [
+        pytest.param([("fast", 30.0, 0.95), ("answers", 20.0, 0.97)], "answers", id="the fewest queries"),
+        pytest.param([("fast", 147.0, 0.53), ("answers", 20.0, 0.97)], "answers", id="one reaches the accuracy"),
+        pytest.param([("fast", 147.0, 0.53), ("answers", 138.0, 0.62)], "fast", id="none does, and the order decides"),
+        pytest.param([("fast", 195.0, 0.05), ("answers", 138.0, 0.62)], "answers", id="none does, and one is far off"),
+        pytest.param(
+            [("answers", 150.0, 0.5), ("answers", 145.0, 0.55), ("fast", 140.0, 0.6)],
+            "answers",
+            id="none does, of three",
+        ),
+    ],
+)
+def test_the_order_decides_only_where_nobody_reaches_the_accuracy(
+    tried: list[tuple[str, float, float]], winner: str
+) -> None:
+    best = best_of([contender(*scored) for scored in tried])
+    assert best.choice.recipe == winner
+    assert best.score.queries == min(queries for recipe, queries, _ in tried if recipe == winner)
 
 
 def test_no_table_no_choice(tmp_path: Path) -> None:

@@ -46,11 +46,13 @@ LEVEL = 1.645
 AHEAD = 0.85
 """What the queries of others are to be, in those of a computed belief that goes on learning what observations tell: a
 network was taken at less, and ended behind."""
+CLEARLY = 0.2
+"""How much more often a kind is to be right that is tried later, where none reaches the wanted accuracy in time."""
 VARIANT_AHEAD = 0.97
 """What the queries of another query rule are to be, in those of the usual one."""
 
 
-class _Contender(NamedTuple):
+class Contender(NamedTuple):
     """A belief that was fitted and scored."""
 
     choice: Choice
@@ -69,6 +71,28 @@ class _Contender(NamedTuple):
     def ends_the_race(self) -> bool:
         """Whether it is a computed posterior that is right as often as it says."""
         return self.score.is_honest and not self.choice.config.has_checkpoints
+
+
+def best_of(contenders: Sequence[Contender]) -> Contender:
+    """The one to go on with.
+
+    Args:
+        contenders: In the order in which they were tried.
+
+    Returns:
+        That which needs the fewest queries. Where none reaches the wanted accuracy yet, what a slice of the budget shows
+        is far from how they will end, so that the order decides, which comes from the structure of the problem: another
+        kind has to be right clearly more often.
+    """
+    if any(contender.score.has_reached for contender in contenders):
+        return min(contenders, key=lambda contender: contender.handicapped)
+    recipes = dict.fromkeys(contender.choice.recipe for contender in contenders)
+    own = ([contender for contender in contenders if contender.choice.recipe == recipe] for recipe in recipes)
+    best, *others = (min(some, key=lambda contender: contender.handicapped) for some in own)
+    for other in others:
+        if other.score.accuracy > best.score.accuracy + CLEARLY:
+            best = other
+    return best
 
 
 @final
@@ -113,7 +137,7 @@ class Race:
         Returns:
             The best one, fitted for what was left of the budget beside calibration.
         """
-        contenders: list[_Contender] = []
+        contenders: list[Contender] = []
         for choice in choices:
             if contenders and not self._has_time:
                 break
@@ -125,7 +149,7 @@ class Race:
                 score, belief = self._tried(choice)
                 self._note(score)
                 if belief is not None:
-                    contenders.extend(self._until_honest(_Contender(choice, score, belief)))
+                    contenders.extend(self._until_honest(Contender(choice, score, belief)))
                 if contenders and contenders[-1].ends_the_race:
                     # A posterior that is right as often as it says leaves little for other kinds to gain: what is
                     # compared instead is how it chooses its queries.
@@ -138,7 +162,7 @@ class Race:
                 break
         if not contenders:
             raise CicpeError("; ".join(score.line for score in self.scores))
-        best = min(contenders, key=lambda contender: contender.handicapped)
+        best = best_of(contenders)
         self._written(best.choice.recipe)
         if self.request.folder is not None and not best.choice.config.has_checkpoints:
             (self.request.folder / CHECKPOINT).unlink(missing_ok=True)
@@ -163,17 +187,17 @@ class Race:
         self.scores.append(score)
         self.callback.on_choice((score.line,))
 
-    def _until_honest(self, contender: "_Contender") -> "list[_Contender]":
+    def _until_honest(self, contender: Contender) -> list[Contender]:
         """A contender and, until one is right as often as it says, the same with other searches for the posterior."""
         tried = [contender]
         for fitted in () if contender.ends_the_race else contender.fitted.alternatives():
             if self._has_time and not tried[-1].ends_the_race:
                 score = self._scored(contender.choice.recipe, fitted, time.perf_counter())
                 self._note(score)
-                tried.append(_Contender(contender.choice, score, fitted))
+                tried.append(Contender(contender.choice, score, fitted))
         return tried
 
-    def _best_rule(self, contender: "_Contender") -> "_Contender":
+    def _best_rule(self, contender: Contender) -> Contender:
         """An honest belief with the query rule that needs the fewest queries, by its own word.
 
         Whether an episode is right is a toss of a coin, which would decide between rules that are about as good; how
@@ -185,7 +209,7 @@ class Race:
                 score = self._scored(contender.choice.recipe, fitted, time.perf_counter())
                 self._note(score)
                 if score.is_honest and score.expected < VARIANT_AHEAD * least:
-                    best, least = _Contender(contender.choice, score, fitted, is_variant=True), score.expected
+                    best, least = Contender(contender.choice, score, fitted, is_variant=True), score.expected
         return best
 
     def _tried(self, choice: Choice) -> tuple[Score, FittedBelief | None]:

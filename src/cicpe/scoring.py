@@ -60,6 +60,11 @@ class Score(NamedTuple):
         return abs(self.confidence - self.stopped_accuracy) <= HONEST + chance
 
     @property
+    def has_reached(self) -> bool:
+        """Whether it reached the accuracy."""
+        return self.fault is None and self.queries <= self.horizon
+
+    @property
     def way(self) -> str:
         """How it chooses its queries, and how it finds the posterior where that is not the only way."""
         return ", ".join(filter(None, (self.query_rule, self.search)))
@@ -67,12 +72,11 @@ class Score(NamedTuple):
     @property
     def row(self) -> dict[str, Any]:
         """As it is kept; null queries where the accuracy was not reached."""
-        reached = self.fault is None and self.queries <= self.horizon
         return {
             "belief": self.recipe,
             "query_rule": self.query_rule,
             "search": self.search,
-            "queries_at_target": self.queries if reached else None,
+            "queries_at_target": self.queries if self.has_reached else None,
             "accuracy": self.accuracy,
             "seconds": self.seconds,
             "episodes": self.episodes,
@@ -85,7 +89,7 @@ class Score(NamedTuple):
         """In words."""
         if self.fault is not None:
             return f"tried {self.recipe}: {self.fault}"
-        needs = f"{self.queries:.1f} queries" if self.queries <= self.horizon else "too many queries"
+        needs = f"{self.queries:.1f} queries" if self.has_reached else "too many queries"
         return (
             f"tried {self.recipe} ({self.way}) for {self.seconds:.0f} s: {needs} to keep delta {DELTA:g}; "
             f"{self.accuracy:.2f} are right after at most {self.horizon} queries ({self.episodes} tasks)"
