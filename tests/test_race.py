@@ -125,7 +125,10 @@ def test_a_kind_that_does_not_apply_says_why() -> None:
     assert line == "tried answers: tasks hold more than numbers"
 
 
-@pytest.mark.parametrize("error", [torch.linalg.LinAlgError("not positive-definite"), OverflowError("too large")])
+NUMBERS_FAIL = torch.linalg.LinAlgError("not positive-definite")  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("error", [NUMBERS_FAIL, OverflowError("too large")])
 def test_a_kind_whose_numbers_fail_leaves_the_race_to_others(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
     def fit(config: AnswerBeliefConfig, request: FitRequest) -> FittedBelief:
         raise error

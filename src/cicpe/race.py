@@ -80,9 +80,9 @@ def best_of(contenders: Sequence[Contender]) -> Contender:
         contenders: In the order in which they were tried.
 
     Returns:
-        That which needs the fewest queries. Where none reaches the wanted accuracy yet, what a slice of the budget shows
-        is far from how they will end, so that the order decides, which comes from the structure of the problem: another
-        kind has to be right clearly more often.
+        That which needs the fewest queries. Where none reaches the wanted accuracy yet, what a slice of the budget
+        shows is far from how they will end, so that the order decides, which comes from the structure of the problem:
+        another kind has to be right clearly more often.
     """
     if any(contender.score.has_reached for contender in contenders):
         return min(contenders, key=lambda contender: contender.handicapped)
@@ -218,7 +218,7 @@ class Race:
         try:
             config = self.configure(choice.config)
             fitted = config.fit(self._request(config, seconds))
-        except (CicpeError, ArithmeticError, torch.linalg.LinAlgError) as error:
+        except (CicpeError, ArithmeticError, torch.linalg.LinAlgError) as error:  # type: ignore[attr-defined]
             seconds = time.perf_counter() - began
             return Score(choice.recipe, float("inf"), 0.0, 0, 0, seconds, fault=str(error)), None
         return self._scored(choice.recipe, fitted, began), fitted
