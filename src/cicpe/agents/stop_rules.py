@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Protocol, final, runtime_checkable
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float, Int, Real
 from torch import Tensor
 
 from cicpe.beliefs.base import EDGE, StopView
@@ -100,7 +100,7 @@ class StopRule(ABC):
         """
         return self
 
-    def asked(self, threshold: Float[Tensor, "*batch"], time: Int[Tensor, "*batch"]) -> Float[Tensor, "*batch"]:
+    def asked(self, threshold: Float[Tensor, "*batch"], time: Real[Tensor, "*batch"]) -> Float[Tensor, "*batch"]:
         """What a threshold asks for after so many queries; always the same, unless the rule says otherwise.
 
         Args:
@@ -150,7 +150,7 @@ class ConfidenceRule(StopRule):
         safest = 8.0 if self.fall == 0 else 10.5
         return torch.sigmoid(torch.linspace(safest, -1.0, round((safest + 1.0) / 0.025) + 1))
 
-    def asked(self, threshold: Float[Tensor, "*batch"], time: Int[Tensor, "*batch"]) -> Float[Tensor, "*batch"]:
+    def asked(self, threshold: Float[Tensor, "*batch"], time: Real[Tensor, "*batch"]) -> Float[Tensor, "*batch"]:
         if self.fall == 0:
             return threshold
         return torch.sigmoid(torch.logit(threshold, eps=EDGE) - self.fall * self._growth(time))
@@ -171,12 +171,12 @@ class ConfidenceRule(StopRule):
         view = table.view(epsilon)
         return first_passages(self._score(view.confidence, view.time), torch.logit(thresholds, eps=EDGE))
 
-    def _score(self, confidence: Float[Tensor, "*batch"], time: Int[Tensor, "*batch"]) -> Float[Tensor, "*batch"]:
+    def _score(self, confidence: Float[Tensor, "*batch"], time: Real[Tensor, "*batch"]) -> Float[Tensor, "*batch"]:
         """What is compared with the log-odds of the threshold."""
         return torch.logit(confidence, eps=EDGE) + self.fall * self._growth(time)
 
     @staticmethod
-    def _growth(time: Int[Tensor, "*batch"]) -> Float[Tensor, "*batch"]:
+    def _growth(time: Real[Tensor, "*batch"]) -> Float[Tensor, "*batch"]:
         """The logarithm of how many times as many queries there were as at the reference."""
         return torch.log1p(time.float()) - math.log1p(REFERENCE_TIME)
 

@@ -87,7 +87,7 @@ class QueryTable(NamedTuple):
 
     settled_APG: Float[Tensor, "A P G"]
     quick_heads: Heads
-    outlook_SGWP: Float[Tensor, "S G W P"]
+    outlook_SGWP: Float[Tensor, "S G W P2"]
     """Those of quick heads, with what a lookahead reads of a pair in one place: a group of queries."""
 
 
