@@ -12,8 +12,8 @@ from torch import Generator, Tensor
 
 import cicpe
 from cicpe.beliefs.answers.belief import LEAST_DOUBT, AnswerBelief
-from cicpe.beliefs.answers.config import AnswerBeliefConfig
-from cicpe.beliefs.answers.grid import GridSearch
+from cicpe.beliefs.answers.config import EVEN_QUERIES, FEWEST_QUERIES, AnswerBeliefConfig
+from cicpe.beliefs.answers.grid import MOST_TABLE, GridSearch
 from cicpe.beliefs.answers.histories import HistoryPool
 from cicpe.beliefs.answers.learn import Family, LearningSizes, Limit
 from cicpe.beliefs.answers.particles import ParticleSearch
@@ -316,3 +316,33 @@ def test_queries_are_compared_by_gaussians_only_where_little_is_lost(strays: flo
     lost = belief.model.lost_as_gaussians(belief.fixed_context)
     assert belief._is_plain == (strays == 0)
     assert lost > 0.1 if strays else lost < 0.02
+
+
+@dataclass(frozen=True)
+class CountedPeak(Source):
+    """Counts about a place in a plane, with a hidden height and width: four hidden numbers, nine parameters each."""
+
+    noise: float | tuple[float, float] = 0.1
+
+    def observe(self, task: Tensor, query: Tensor, rng: Generator) -> Tensor:
+        squared = (query - task[:, :2]).square().sum(dim=1)
+        return torch.poisson(20 * task[:, 2] * torch.exp(-squared / (0.1 + 0.1 * task[:, 2])), generator=rng)
+
+    def sample(self, n: int, rng: Generator) -> Tensor:
+        task = Source.sample(self, n, rng)
+        return torch.cat([task, torch.rand((n, 1), generator=rng)], dim=1)
+
+    def context(self, task: Tensor) -> Tensor:
+        return task[:, 3:4]
+
+    def target(self, task: Tensor) -> Tensor:
+        return task[:, :2]
+
+
+def test_many_parameters_take_fewer_queries_and_not_the_table() -> None:
+    belief = fitted(CountedPeak(), 1).belief
+    assert isinstance(belief, AnswerBelief)
+    assert isinstance(belief.search, GridSearch)
+    numbers = len(belief.search.places_GV) * belief.model.heads.parameters
+    assert EVEN_QUERIES * numbers > MOST_TABLE  # all queries would not fit
+    assert FEWEST_QUERIES <= belief.even_queries <= MOST_TABLE // numbers

@@ -270,11 +270,12 @@ class AnswerBeliefConfig(ComputedBeliefConfig, GrownConfig):
         return queries.model_copy(update={"even": queries.even * times, "stride": queries.stride * times})
 
     def _affordable_queries(self, model: AnswerModel) -> int:
-        """How many queries of several coordinates a table can have that is computed in seconds; 0 where too few."""
+        """How many queries of several coordinates a table has room for that is computed in seconds; 0 where too few."""
         several = 1 < model.query_space.dim <= MOST_QUERIED
         if not (self.on_grid and several) or self.fixed_context is None:
             return 0
-        affordable = MOST_PAIRS // len(self._grid(model).places_GV)
+        pairs = len(self._grid(model).places_GV)
+        affordable = min(MOST_PAIRS // pairs, MOST_TABLE // (pairs * model.heads.parameters))
         return min(EVEN_QUERIES, affordable) if affordable >= FEWEST_QUERIES else 0
 
     def _affordable_candidates(self, model: AnswerModel) -> int:
