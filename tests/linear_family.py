@@ -3,7 +3,8 @@
 import torch
 from torch import Tensor, nn
 
-from cicpe.beliefs.answers.heads import Heads, NormalHead
+from cicpe.beliefs.answers.heads import NormalHead
+from cicpe.beliefs.answers.joint_heads import Heads
 from cicpe.beliefs.answers.model import AnswerModel
 from cicpe.beliefs.answers.prior import Prior
 from cicpe.beliefs.answers.success import Success

@@ -11,14 +11,10 @@ from typing import NamedTuple, final
 import torch
 from torch import Generator, Tensor
 
-from cicpe.beliefs.answers.heads import (
-    BinaryHead,
-    CategoricalHead,
-    Head,
-    LogisticMixtureHead,
-    choose_heads,
-)
+from cicpe.beliefs.answers.head_choice import choose_heads
+from cicpe.beliefs.answers.heads import BinaryHead, CategoricalHead, Head, LogisticMixtureHead
 from cicpe.beliefs.answers.hidden import MOST_NUMBERS, Nuisance
+from cicpe.beliefs.answers.point_masses import PointMassHead
 from cicpe.beliefs.numbers import flat_numbers
 from cicpe.problems import Problem, TaskBatch
 from cicpe.problems.observations import MOST_CATEGORIES
@@ -166,7 +162,9 @@ def _kind(head: Head) -> str:
     if isinstance(head, CategoricalHead):
         return f"one of {len(head.values)} values"
     if isinstance(head, LogisticMixtureHead) and head.whole:
-        return "a count"
+        return f"a number in steps of {head.step:g}" if head.signed else "a count"
+    if isinstance(head, PointMassHead):
+        return f"{_kind(head.rest)}, or just {' or '.join(f'{value:g}' for value in head.values)}"
     return "a real number with extreme values" if getattr(head, "transform", "") == "asinh" else "a real number"
 
 

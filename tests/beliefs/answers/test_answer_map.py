@@ -6,7 +6,8 @@ from torch import Tensor
 
 from cicpe.beliefs.answers.answer_map import AnswerMap
 from cicpe.beliefs.answers.grid import GridSearch
-from cicpe.beliefs.answers.heads import BinaryHead, Heads
+from cicpe.beliefs.answers.heads import BinaryHead
+from cicpe.beliefs.answers.joint_heads import Heads
 from cicpe.beliefs.answers.model import AnswerModel
 from cicpe.beliefs.answers.particles import ParticleSearch
 from cicpe.beliefs.answers.prior import Prior

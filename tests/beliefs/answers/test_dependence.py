@@ -7,7 +7,8 @@ import torch
 from torch import Generator, Tensor
 
 from cicpe.beliefs.answers.dependence import CLEAR, entries_depend, excess
-from cicpe.beliefs.answers.heads import BinaryHead, CategoricalHead, Heads, LogisticMixtureHead, NormalHead
+from cicpe.beliefs.answers.heads import BinaryHead, CategoricalHead, LogisticMixtureHead, NormalHead
+from cicpe.beliefs.answers.joint_heads import Heads
 from cicpe.problems import Problem
 from cicpe.spaces import Box
 

@@ -6,16 +6,17 @@ import pytest
 import torch
 from torch import Tensor
 
+from cicpe.beliefs.answers.head_choice import choose_heads, find_lattice
 from cicpe.beliefs.answers.heads import (
     LEAST_DENSITY,
     BinaryHead,
     CategoricalHead,
     Head,
-    Heads,
     LogisticMixtureHead,
     NormalHead,
-    choose_heads,
 )
+from cicpe.beliefs.answers.joint_heads import Heads
+from cicpe.beliefs.answers.point_masses import PointMassHead, find_point_masses
 
 HEADS: list[Head] = [
     BinaryHead(low=-1.0, high=3.0),
@@ -24,6 +25,11 @@ HEADS: list[Head] = [
     LogisticMixtureHead(centre=1.0, spread=0.5),
     LogisticMixtureHead(whole=True, transform="root", centre=3.0, spread=1.5),
     NormalHead(transform="log", middle=2.0, centre=0.3, spread=1.2),
+    LogisticMixtureHead(whole=True, signed=True, step=0.25, origin=0.1, centre=2.0, spread=8.0),
+]
+SATURATED = [
+    PointMassHead(values=(-2.0, 5.0), rest=NormalHead(centre=1.0, spread=2.0)),
+    PointMassHead(values=(0.0,), rest=LogisticMixtureHead(centre=1.0, spread=2.0)),
 ]
 
 
@@ -36,7 +42,7 @@ def outcomes_of(head: Head) -> tuple[Tensor, float]:
     if head.outcomes is not None:
         return torch.arange(float(head.outcomes)), 1.0
     if isinstance(head, LogisticMixtureHead) and head.whole:
-        return torch.arange(4000.0), 1.0
+        return torch.arange(-4000.0 * head.signed, 4000.0), 1.0
     return torch.linspace(-60, 60, 240_001), 120 / 240_000
 
 
@@ -63,8 +69,74 @@ def test_draws_follow_the_probabilities(head: Head) -> None:
 @pytest.mark.parametrize("head", HEADS, ids=lambda head: f"{head.kind}-{getattr(head, 'whole', '')}")
 def test_decoding_undoes_encoding(head: Head) -> None:
     values = {"binary": [-1.0, 3.0], "categorical": [0.0, 2.0, 5.0]}.get(head.kind, [1e-3, 3.0, 12.0])
+    if isinstance(head, LogisticMixtureHead) and head.whole:
+        values = [head.origin + head.step * steps for steps in (0, 3, 12)]
     seen = torch.tensor(values)
     assert torch.allclose(head.decode(head.encode(seen)), seen, atol=1e-4)
+
+
+@pytest.mark.parametrize("head", SATURATED, ids=["normal", "mixture"])
+def test_a_number_that_comes_again_and_again_has_a_probability(head: PointMassHead) -> None:
+    n = 40_000
+    parameters = parameters_of(head)
+    points, lattice = head.encode(torch.tensor(head.values)), torch.linspace(-60, 60, 240_000)
+    masses = head.log_probability(parameters.expand(len(points), -1), points).exp()
+    density = head.log_probability(parameters.expand(len(lattice), -1), lattice).exp()
+    assert float(masses.sum() + density.sum() * 120 / 239_999) == pytest.approx(1.0, abs=2e-3)
+
+    uniform = torch.rand((n, 2), generator=torch.Generator().manual_seed(1))
+    drawn = head.decode(head.draw(head.settled(parameters).expand(n, -1).T, uniform))
+    for value, mass in zip(head.values, masses.tolist(), strict=True):
+        assert float((drawn == value).double().mean()) == pytest.approx(mass, abs=4 * math.sqrt(mass / n))
+    others = drawn[~torch.isin(drawn, torch.tensor(head.values))]
+    alone = head.rest.draw(head.rest.settled(parameters[len(points) + 1 :]).expand(n, -1).T, uniform)
+    assert float(others.mean()) == pytest.approx(float(head.rest.decode(alone).mean()), abs=0.1)
+    assert float(others.std()) == pytest.approx(float(head.rest.decode(alone).std()), rel=0.05)
+
+
+@pytest.mark.parametrize("head", SATURATED, ids=["normal", "mixture"])
+@pytest.mark.parametrize("plain", [False, True])
+def test_the_quick_head_has_the_same_numbers_again_and_again(head: PointMassHead, plain: bool) -> None:
+    settled = head.settled(parameters_of(head))[:, None]
+    quick, its = head.quick(settled, plain)
+    points = head.encode(torch.tensor(head.values))
+    exact = head.settled_log_probability(settled, points)
+    torch.testing.assert_close(quick.settled_log_probability(its, points), exact)
+    assert float(quick.settled_log_probability(its, points + 0.1)[0]) != pytest.approx(float(exact[0]))
+
+
+def test_readings_that_come_again_and_again_are_found() -> None:
+    rng = torch.Generator().manual_seed(0)
+    real = torch.randn(4000, generator=rng)
+    clipped = real.clamp(-1.0, 1.5)
+    assert find_point_masses(real) == ()
+    assert find_point_masses(clipped) == (-1.0, 1.5)
+    assert find_point_masses(clipped.mul(4).round()) == ()  # steps, each of which comes often
+    head, *_ = choose_heads(clipped[:, None])
+    assert head.kind == "point-masses"
+    assert (head.rest.centre, head.rest.spread) == pytest.approx((0.145, 0.645), abs=0.04)  # a truncated normal
+    assert choose_heads(clipped[:, None], heavy_tails=True)[0].rest.kind == "mixture"
+
+
+@pytest.mark.parametrize(("step", "origin"), [(0.5, 0.0), (0.02, 0.011), (3.0, 1.0)])
+def test_the_steps_of_an_instrument_are_found(step: float, origin: float) -> None:
+    steps = torch.randn(8000, generator=torch.Generator().manual_seed(0)).mul(30).round()
+    reading = origin + step * steps
+    lattice = find_lattice(reading)
+    assert lattice is not None
+    assert lattice.step == pytest.approx(step, rel=1e-4)
+    head, *_ = choose_heads(reading[:, None])
+    assert (head.whole, head.signed) == (True, True)
+    # Counted from the reading that is nearest to zero.
+    assert torch.allclose(head.decode(head.encode(reading)), reading, atol=1e-3 * step)
+    assert abs(lattice.origin) <= 0.5 * step
+
+
+def test_readings_without_steps_have_none() -> None:
+    rng = torch.Generator().manual_seed(0)
+    real = torch.randn(8000, generator=rng)
+    assert find_lattice(real) is None
+    assert find_lattice(real.clamp(-0.2, 0.2)) is None  # most are one of two numbers, and the others differ
 
 
 def test_a_pilot_chooses_the_head() -> None:

@@ -4,7 +4,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from cicpe.beliefs.answers.heads import Heads, LogisticMixtureHead, NormalHead
+from cicpe.beliefs.answers.heads import LogisticMixtureHead, NormalHead
+from cicpe.beliefs.answers.joint_heads import Heads
 from cicpe.beliefs.answers.queries import remaining_uncertainty
 
 DRAWS, OUTCOMES = 24, 4096

@@ -17,7 +17,8 @@ from cicpe.beliefs.answers.grid import (
     QueryTable,
     spread_out,
 )
-from cicpe.beliefs.answers.heads import BinaryHead, CategoricalHead, Heads, LogisticMixtureHead
+from cicpe.beliefs.answers.heads import BinaryHead, CategoricalHead, LogisticMixtureHead
+from cicpe.beliefs.answers.joint_heads import Heads
 from cicpe.beliefs.answers.model import AnswerModel
 from cicpe.beliefs.answers.particles import ParticleSearch
 from cicpe.beliefs.answers.prior import Prior

@@ -17,7 +17,7 @@ from torch import Generator, Tensor
 from cicpe import trees
 from cicpe.beliefs.answers.even_queries import EvenQueries, even_points
 from cicpe.beliefs.answers.grid import AnswerGridState, GridSearch, ListedTable, QueryTable, WeightedAnswers
-from cicpe.beliefs.answers.heads import Heads
+from cicpe.beliefs.answers.joint_heads import Heads
 from cicpe.beliefs.answers.model import AnswerModel
 from cicpe.beliefs.answers.particles import ParticleSearch
 from cicpe.beliefs.answers.queries import (

@@ -10,7 +10,7 @@ from pydantic import Field
 from cicpe.beliefs.answers.actor import ACTOR_SHARE, LearnedQueries
 from cicpe.beliefs.answers.belief import AnswerBelief, QueryConfig
 from cicpe.beliefs.answers.grid import MOST_TABLE, GridSearch
-from cicpe.beliefs.answers.heads import AnyHead, Heads
+from cicpe.beliefs.answers.joint_heads import AnyHead, Heads
 from cicpe.beliefs.answers.learn import Family, Learner, LearningSizes, Limit
 from cicpe.beliefs.answers.model import AnswerModel
 from cicpe.beliefs.answers.norms import LossNorm

@@ -24,7 +24,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from cicpe.beliefs.answers.frozen import PAIRS, FrozenNetwork, FrozenPlaces
-from cicpe.beliefs.answers.heads import Heads
+from cicpe.beliefs.answers.joint_heads import Heads
 from cicpe.beliefs.answers.model import AnswerModel
 from cicpe.beliefs.base import without_caches
 from cicpe.statistics import sobol_points, systematic

@@ -15,9 +15,10 @@ import torch
 from torch import Generator, Tensor, nn
 
 from cicpe.beliefs.answers.dependence import entries_depend
-from cicpe.beliefs.answers.heads import Heads, choose_heads, has_real_entries
+from cicpe.beliefs.answers.head_choice import choose_heads
 from cicpe.beliefs.answers.hidden import PILOT, Nuisance
 from cicpe.beliefs.answers.histories import Histories, HistoryPool, places_of, simulate
+from cicpe.beliefs.answers.joint_heads import Heads
 from cicpe.beliefs.answers.model import AnswerModel
 from cicpe.beliefs.answers.prior import Prior
 from cicpe.beliefs.answers.query_scale import QueryScale
@@ -301,7 +302,7 @@ class Family:
         """The likelihood with the best head for real observations, trained for all of the limit."""
         both = [self.learner(heavy_tails=False)]
         learner = both[0]
-        if has_real_entries(learner.model.heads.heads):
+        if any(head.is_real for head in learner.model.heads.heads):
             both.append(self.learner(heavy_tails=True, pool=learner.pool if self.timed else None))
         if learner.has_few(limit):
             learner.simulate(limit, on_progress)

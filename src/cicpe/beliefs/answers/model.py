@@ -9,7 +9,7 @@ from torch import Generator, Tensor, nn
 
 from cicpe.beliefs.answers.actor import PosteriorActor
 from cicpe.beliefs.answers.frozen import FrozenNetwork
-from cicpe.beliefs.answers.heads import Heads, LogisticMixtureHead
+from cicpe.beliefs.answers.joint_heads import Heads
 from cicpe.beliefs.answers.network import Codes, LikelihoodNetwork, NetworkSizes
 from cicpe.beliefs.answers.prior import Prior, PriorSizes
 from cicpe.beliefs.answers.query_scale import QueryScale
@@ -96,7 +96,7 @@ class AnswerModel(nn.Module):
         Args:
             context_C: What is known; that of an average task where it is not given.
         """
-        if not any(isinstance(head, LogisticMixtureHead) for head in self.heads.heads):
+        if not any(head.is_mixture for head in self.heads.heads):
             return 0.0
         rng = torch.Generator().manual_seed(0)
         query_AQ = self.query_scale.to_unit(self.query_scale.sample(COMPARED_QUERIES, rng))

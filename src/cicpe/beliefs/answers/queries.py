@@ -14,7 +14,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from cicpe.beliefs.answers.heads import Heads
+from cicpe.beliefs.answers.joint_heads import Heads
 
 Lookahead = Literal["information", "agreement", "success"]
 """What a lookahead compares queries by."""
