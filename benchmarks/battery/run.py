@@ -244,7 +244,7 @@ def line(name: str, case: Case, data: dict[str, Any], got: dict[str, Any], exact
 TEXT = """# The battery: families that nobody tuned for
 
 Default training, `cicpe.train(problem, epsilon=..., minutes=5)`, on small families of every kind
-(`benchmarks/battery/families.py`), written as a user would write them. The agents learn from simulations alone, but
+(`benchmarks/battery/families`), written as a user would write them. The agents learn from simulations alone, but
 for those of the recipe `particles`, which were given the family's likelihood. Exact Bayes knows the likelihood and looks one
 step ahead (`benchmarks/battery/reference.py`: sequential Monte Carlo). It stops where
 its confidence reaches the threshold at which it expects an accuracy of 0.90, and the accuracy that came of it is in brackets:
