@@ -292,7 +292,9 @@ def _fill(module: torch.nn.Module, path: Path, data: bytes) -> None:
             )
         if not bool(torch.isfinite(tensors[key]).all()):
             raise ModelError(f"{path} holds weights that are not finite ({key}); the file is damaged")
-    module.load_state_dict(tensors, assign=True)
+    # Copied to where torch keeps its own: sums are taken in another order where a tensor begins elsewhere in memory.
+    # What is read from a file begins anywhere, and a model that is loaded twice is to say the same to the last digit.
+    module.load_state_dict({key: value.clone() for key, value in tensors.items()}, assign=True)
 
 
 def _bytes(path: Path) -> bytes:

@@ -9,23 +9,21 @@ coordinates are inside.
 
 import copy
 import operator
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from statistics import NormalDist
 from typing import TYPE_CHECKING, Any, NamedTuple, SupportsIndex, final
 
 import numpy as np
-import torch
-from torch import Generator, Tensor
 
 from cicpe._version import __version__
 from cicpe.agents.alarm import InPrior, in_prior
 from cicpe.agents.base import Agent, Proposal
 from cicpe.display import as_table, in_a_line
-from cicpe.errors import Implausible, InvalidInput, ModelError, SessionError
+from cicpe.errors import Implausible, InvalidInput, SessionError
 from cicpe.frames import to_frame
-from cicpe.plates import only_query
 from cicpe.problems.observations import ObservationKinds, kind_of_readout
 from cicpe.rounding import decimals_for
+from cicpe.sessions.derivation import Derivation
 from cicpe.sessions.events import (
     MOST_VERIFICATIONS,
     Attached,
@@ -37,9 +35,7 @@ from cicpe.sessions.events import (
     Undone,
     Verifying,
     in_digits,
-    in_force,
 )
-from cicpe.sessions.skipping import elsewhere
 from cicpe.sessions.status import Reason, Skip, Status, StatusStep
 from cicpe.sessions.texts import check_text
 from cicpe.sessions.values import Observed, Values, entries, numbers
@@ -74,23 +70,6 @@ class BeliefSummary(NamedTuple):
     recommendation: np.ndarray
     std: np.ndarray
     confidence: float
-
-
-class _Derived(NamedTuple):
-    """All that follows from a log."""
-
-    agent: Agent
-    """Who decides: with the redundant queries that were asked for."""
-    verify: int
-    """How many those are."""
-    released: bool
-    """Whether someone has let it stop although the alarm says no."""
-    positions: tuple[int, ...]
-    """Entries of the log that are in force."""
-    steps: tuple[StatusStep, ...]
-    skips: tuple[Skip, ...]
-    state: Any
-    proposal: Proposal
 
 
 @final
@@ -141,8 +120,9 @@ class Session:
         self.context, self.model_sha256 = tuple(map(float, context)), model_sha256
         self.context_names = tuple(context_names)
         self._agent, self._typical_queries = agent, typical_queries
+        self._derivation = Derivation(agent, query_space, self.units, self.context, seed)
         self._log: tuple[Event, ...] = ()
-        self._start = self._now = self._begun(0)
+        self._now = self._derivation.start
 
     # What it says.
 
@@ -247,7 +227,7 @@ class Session:
     def _region(self, agent: Agent, state: Any, proposal: Proposal, position: int) -> np.ndarray:
         middle = proposal.recommendation[0].double().numpy()
         tail = self.delta / (2 * len(middle))
-        quantiles = agent.quantiles(state, (tail, 1 - tail), self._rng(position))
+        quantiles = agent.quantiles(state, (tail, 1 - tail), self._derivation.rng(position))
         if quantiles is None:
             reach = NormalDist().inv_cdf(1 - tail) * proposal.std[0].double().numpy()
             region = np.stack([middle - reach, middle + reach], axis=1)
@@ -423,9 +403,9 @@ class Session:
         from cicpe.plots.campaign import plot_campaign
 
         proposals, regions = [], []
-        for n_steps, state in enumerate(self._states()):
-            proposals.append(self._agent.propose(state, self._rng(n_steps)))
-            regions.append(self._region(self._start.agent, state, proposals[-1], n_steps))
+        for n_steps, state in enumerate(self._derivation.states(self.history)):
+            proposals.append(self._agent.propose(state, self._derivation.rng(n_steps)))
+            regions.append(self._region(self._derivation.start.agent, state, proposals[-1], n_steps))
         return plot_campaign(
             np.array([step.observation for step in self.history]).reshape(-1, self.observation_dim),
             np.stack([self._summary(proposal).recommendation for proposal in proposals]),
@@ -441,16 +421,8 @@ class Session:
         Returns:
             One summary more than there are steps.
         """
-        states = enumerate(self._states())
-        return [self._summary(self._agent.propose(state, self._rng(n_steps))) for n_steps, state in states]
-
-    def _states(self) -> Iterator[Any]:
-        """The agent's state before the first step and after each."""
-        then = self._start
-        yield then.state
-        for index in range(len(self.history)):
-            then = then._replace(state=self._observed(then, self.history[index : index + 1]))
-            yield then.state
+        states = enumerate(self._derivation.states(self.history))
+        return [self._summary(self._agent.propose(state, self._derivation.rng(n_steps))) for n_steps, state in states]
 
     def export(self) -> dict[str, Any]:
         """A JSON document with everything. ``replay`` of its events in a new session of the model gives this one.
@@ -479,7 +451,7 @@ class Session:
             One number per setting, in the experiment's units where the model has any.
         """
         self._check_open("read its recommendation; there is nothing more to measure")
-        return np.array(self._open_place) if self.units.settings else self._open_query.numpy().copy()
+        return np.array(self._open_place) if self.units.settings else self._now.open_query.numpy().copy()
 
     def ask_by_name(self) -> dict[str, float]:
         """The next query by the names of its settings; ``x1``, ``x2`` ... where they have none.
@@ -562,10 +534,6 @@ class Session:
         """
         return numbers("query", self.units.read_query(given), self.query_space.dim)
 
-    def _coordinates(self, place: Sequence[float]) -> Tensor:
-        """A query in units as the agent sees it."""
-        return torch.tensor(self.units.query_coordinates(place), dtype=torch.float32)
-
     def is_open(self, query: Values) -> bool:
         """Whether a query is the open one, but for the digits that were not written down.
 
@@ -575,8 +543,8 @@ class Session:
         Returns:
             True where it is; False for another, and after a stop.
         """
-        place = self._coordinates(numbers("query", query, self.query_space.dim))
-        off = (self._open_query - place).abs() / self.query_space.unit_scale
+        place = self._derivation.coordinates(numbers("query", query, self.query_space.dim))
+        off = (self._now.open_query - place).abs() / self.query_space.unit_scale
         return not self.stopped and bool((off <= SAME_PLACE).all())
 
     def attached(self, query: Values | Mapping[str, float], observation: Observed, confirm: bool = False) -> Attached:
@@ -592,7 +560,7 @@ class Session:
             The event.
         """
         place = self.read_query(query)
-        point = self._coordinates(place)
+        point = self._derivation.coordinates(place)
         off = (self.query_space.project(point) - point).abs() / self.query_space.unit_scale
         if not bool((off <= 1e-4).all()):
             raise InvalidInput("query", query, self.query_space.words)
@@ -748,7 +716,7 @@ class Session:
             event: What happened.
             record: Called once the event is known to be possible; it may still refuse by raising.
         """
-        now = self._after([event])
+        now = self._derivation.after(self._now, self._log, [event])
         if record is not None:
             record()
         self._log, self._now = (*self._log, event), now
@@ -764,7 +732,7 @@ class Session:
         """
         added = tuple(events)
         if added:
-            self._now, self._log = self._after(added), self._log + added
+            self._now, self._log = self._derivation.after(self._now, self._log, added), self._log + added
         return self
 
     def fork(self) -> "Session":
@@ -782,7 +750,7 @@ class Session:
             Positions at which the query is another; none where the log is the model's own.
         """
         other = self.fork()
-        other._log, other._now = (), self._start
+        other._log, other._now = (), self._derivation.start
         wrong = []
         for position, event in enumerate(self._log):
             if isinstance(event, Told | Skipped):
@@ -794,76 +762,13 @@ class Session:
     # How it is derived.
 
     @property
-    def _open_query(self) -> Tensor:
-        return only_query(self._now.proposal.query)[0]
-
-    @property
     def _open_place(self) -> tuple[float, ...]:
         """The open query in units, as it can be set."""
-        return self.units.settable(self._open_query.tolist())
+        return self.units.settable(self._now.open_query.tolist())
 
     def _check_open(self, otherwise: str) -> None:
         if self.stopped:
             raise SessionError(f"the session has stopped: {otherwise}")
-
-    def _after(self, events: Sequence[Event]) -> _Derived:
-        """What follows from the log with these events added."""
-        log = (*self._log, *events)
-        positions = in_force(events, self._now.positions, len(self._log))
-        steps, skips = _fold([log[position] for position in positions])
-        if len(steps) > self._agent.horizon:
-            raise SessionError(f"the model can take {self._agent.horizon} observations, and has them")
-        entries_in_force = [log[position] for position in positions]
-        verify = next((event.queries for event in reversed(entries_in_force) if isinstance(event, Verifying)), 0)
-        known = self._now
-        added = positions[len(known.positions) :]
-        grown = positions[: len(known.positions)] == known.positions
-        if verify != known.verify:
-            known = self._begun(verify)
-        elif not grown or any(isinstance(log[position], Corrected) for position in added):
-            known = self._begun(verify) if verify else self._start  # the past is another
-        state = self._observed(known, steps[len(known.steps) :])
-        proposal = self._propose(known.agent, state, len(positions), skips)
-        # An observation far beyond any in training can overflow the network: better refused than believed.
-        if not proposal.is_finite:
-            values = getattr(events[-1], "observation", None)
-            raise InvalidInput("observation", values, "of a size that the model was trained for")
-        released = any(isinstance(event, Released) for event in entries_in_force)
-        return _Derived(known.agent, verify, released, positions, steps, skips, state, proposal)
-
-    def _begun(self, verify: int) -> _Derived:
-        """Before anything has happened."""
-        agent = self._agent.verified(verify)
-        state = agent.begin(torch.tensor([list(self.context)], dtype=torch.float32))
-        first = self._propose(agent, state, 0, ())
-        if not first.is_finite:
-            raise ModelError("the model's first query or answer is not a number: its weights or thresholds are damaged")
-        return _Derived(agent, verify, False, (), (), (), state, first)
-
-    def _observed(self, known: _Derived, steps: Sequence[StatusStep]) -> Any:
-        if not steps:
-            return known.state
-        units = self.units
-        plate = torch.tensor([[units.query_coordinates(step.query) for step in steps]], dtype=torch.float32)
-        seen = torch.tensor([[units.observation_coordinates(step.observation) for step in steps]], dtype=torch.float32)
-        return known.agent.observe(known.state, plate, seen)
-
-    def _rng(self, position: int) -> Generator:
-        # A generator of its own for every position: the next query depends on the log, not on how it was reached.
-        # Counted over the entries in force, so that undoing gives back the very query that was open before.
-        return torch.Generator().manual_seed((self.seed * 1_000_003 + position) % 2**63)
-
-    def _propose(self, agent: Agent, state: Any, position: int, skips: Sequence[Skip]) -> Proposal:
-        rng = self._rng(position)
-        proposal = agent.propose(state, rng)
-        if skips:
-            avoid = self.query_space.to_unit(torch.stack([self._coordinates(skip.query) for skip in skips]))
-            query = elsewhere(self.query_space, only_query(proposal.query), avoid, rng)
-            proposal = proposal._replace(query=query[:, None])
-        if not self.units.settings:
-            return proposal
-        place = self._coordinates(self.units.settable(only_query(proposal.query)[0].tolist()))
-        return proposal._replace(query=place[None, None])
 
 
 def _limits_of(space: Space | None) -> np.ndarray | None:
@@ -876,22 +781,3 @@ def _limits_of(space: Space | None) -> np.ndarray | None:
         case Sphere(dim=dim):
             return np.array([[-1.0, 1.0]] * dim)
     return None
-
-
-def _fold(events: Sequence[Event]) -> tuple[tuple[StatusStep, ...], tuple[Skip, ...]]:
-    """The history and the skipped queries of the events in force."""
-    steps: list[StatusStep] = []
-    skips: list[Skip] = []
-    for event in events:
-        match event:
-            case Told() | Attached():
-                steps.append(StatusStep(event.query, event.observation, event.kind))
-            case Skipped():
-                skips.append(Skip(event.query, event.reason))
-            case Corrected():
-                if event.step > len(steps):
-                    raise SessionError(f"the log corrects step {event.step} of {len(steps)}")
-                old = steps[event.step - 1]
-                first = old.observation if old.first_observation is None else old.first_observation
-                steps[event.step - 1] = StatusStep(old.query, event.observation, old.source, first)
-    return tuple(steps), tuple(skips)
