@@ -1,5 +1,6 @@
 """Contexts of any name: how a family is set to them, and how what was calibrated is looked up between them."""
 
+import itertools
 from dataclasses import dataclass
 
 import pytest
@@ -92,9 +93,35 @@ def test_rank_groups_hold_every_episode_once() -> None:
     grid, groups = rank_groups(context, 4)
     assert [len(values) for values in grid.knots] == [4, 1]
     assert sorted(torch.cat(groups).tolist()) == list(range(103))
-    highest = [float(context[rows, 0].max()) for rows in groups]
-    assert highest == sorted(highest)
-    assert grid.knots[0][0] == pytest.approx(float(context[:, 0].min()))
+    assert max(map(len, groups)) - min(map(len, groups)) <= 1
+    for point, rows in enumerate(groups):
+        corners = grid.corners(context[rows])
+        assert (corners.point == point).all()  # what is looked up for an episode was chosen on its own group
+        assert (corners.weight == 1).all()
+        assert grid.nearest(context[rows]).tolist() == [point] * len(rows)
+        assert grid.knots[0][point] == float(context[rows, 0].double().median())
+
+
+def test_a_context_beyond_all_that_were_seen_belongs_to_the_last_group() -> None:
+    context = torch.rand(300, 1, generator=torch.Generator().manual_seed(0))
+    grid, _ = rank_groups(context, 3)
+    assert grid.nearest(torch.tensor([[-5.0], [0.5], [9.0]])).tolist() == [0, 1, 2]
+
+
+def test_equal_contexts_are_in_one_group() -> None:
+    levels = torch.tensor([1.0, 1.0, 1.0, 1.0, 2.0, 2.0, 2.0, 5.0])[:, None].repeat(50, 1)
+    grid, groups = rank_groups(levels, 3)
+    assert grid.edges == ((1.5,),)
+    for rows, others in itertools.combinations(groups, 2):
+        assert not set(levels[rows, 0].tolist()) & set(levels[others, 0].tolist())
+
+
+def test_contexts_that_depend_on_each_other_have_fewer_groups() -> None:
+    first = torch.rand(600, 1, generator=torch.Generator().manual_seed(0))
+    grid, groups = rank_groups(torch.cat([first, 3 * first], dim=1), 3)
+    assert min(map(len, groups)) >= 600 // len(grid) // 4
+    alone, _ = rank_groups(first, 3)
+    assert len(alone) == 3
 
 
 @pytest.mark.parametrize(("contexts", "knots"), [(0, 5), (1, 5), (2, 3), (3, 2)])

@@ -85,6 +85,8 @@ class Calibration(Config):
     deltas: tuple[float, ...] = Field(min_length=1)
     context_knots: tuple[tuple[float, ...], ...]
     """Values of each context at which thresholds were chosen; their combinations are the points of the tables."""
+    context_edges: tuple[tuple[float, ...], ...] = ()
+    """Where the contexts that each of these values stands for end, where contexts could not be set; else none."""
     rules: dict[str, ThresholdTable]
     """The tables of every rule that was calibrated, by its name: point x epsilon x delta."""
     platt: tuple[tuple[Platt, ...], ...] = ()
@@ -96,7 +98,7 @@ class Calibration(Config):
     def _without_what_is_unknown(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
         """A model of an earlier version is written as it was read: its hash stays."""
         data: dict[str, Any] = write(self)
-        later = {"curves": self.curves, "fall": self.fall}
+        later = {"curves": self.curves, "fall": self.fall, "context_edges": self.context_edges}
         return {name: value for name, value in data.items() if later.get(name, True)}
 
     @model_validator(mode="before")
@@ -123,6 +125,11 @@ class Calibration(Config):
         for values in self.context_knots:
             if not values or list(values) != sorted(values):
                 raise ValueError(f"context_knots must be numbers that rise; got {values}")
+        lengths = [len(edges) + 1 for edges in self.context_edges]
+        if self.context_edges and lengths != [len(values) for values in self.context_knots]:
+            raise ValueError(f"context_edges must be one fewer per context than its knots; got {self.context_edges}")
+        if any(list(edges) != sorted(edges) for edges in self.context_edges):
+            raise ValueError(f"context_edges must be numbers that rise; got {self.context_edges}")
         shape = len(self.grid), len(self.epsilons), len(self.deltas)
         for name, table in self.rules.items():
             fits = len(table) == shape[0] and all(len(rows) == shape[1] for rows in table)
@@ -137,7 +144,7 @@ class Calibration(Config):
     @property
     def grid(self) -> ContextGrid:
         """The contexts at which thresholds were chosen."""
-        return ContextGrid(self.context_knots)
+        return ContextGrid(self.context_knots, self.context_edges)
 
     def platt_at(self, epsilon: float) -> PlattByContext | None:
         """How confidence is shown in each episode's context, between calibrated values by interpolation.

@@ -195,6 +195,7 @@ def calibrate(belief: Belief, problem: Problem, request: CalibrationRequest) -> 
         epsilons=epsilons,
         deltas=DELTAS,
         context_knots=grid.knots,
+        context_edges=grid.edges,
         rules=chosen,
         platt=platt,
         curves=tuple(tuple(_curve(table.loss[e] <= value) for e, value in enumerate(epsilons)) for table in tables),

@@ -19,6 +19,8 @@ from cicpe.statistics import log_uniform
 Noise = float | tuple[float, float]
 NEAR = 1e-4
 """Share of a grid's length within which a context counts as lying on a knot."""
+LEAST_SHARE = 0.25
+"""Episodes of the smallest group of contexts, in those that it would have if all had as many."""
 
 
 def noise_range(noise: Noise, upper: float = math.inf) -> tuple[float, float]:
@@ -51,11 +53,14 @@ class Corners(NamedTuple):
 class ContextGrid:
     """Points of context space: every combination of a few values per context.
 
-    A family without contexts, or one whose contexts never vary, has one point.
+    A family without contexts, or one whose contexts never vary, has one point. Where contexts cannot be set to a value,
+    a point stands for all those that lie between two edges.
     """
 
     knots: tuple[tuple[float, ...], ...]
     """Values of each context, rising; contexts beyond the last entry are not told apart."""
+    edges: tuple[tuple[float, ...], ...] = ()
+    """Where the values that a knot stands for end and those of the next begin; none where knots are single values."""
 
     @property
     def points(self) -> tuple[tuple[float, ...], ...]:
@@ -78,6 +83,11 @@ class ContextGrid:
         point, weight = torch.zeros(batch, 1, dtype=torch.long), torch.ones(batch, 1, dtype=torch.float64)
         for column, values in enumerate(self.knots):
             if len(values) == 1:
+                continue
+            if self.edges:
+                edges = torch.tensor(self.edges[column], dtype=torch.float64)
+                own = torch.bucketize(context[:, column].double().contiguous(), edges)
+                point = point * len(values) + own[:, None]
                 continue
             below, above, share = _between(torch.tensor(values, dtype=torch.float64), context[:, column].double())
             sides = torch.stack([below, above], dim=1)
@@ -108,27 +118,39 @@ def rank_groups(context: Float[Tensor, "episode context"], n_knots: int) -> tupl
 
     Args:
         context: The contexts of the episodes.
-        n_knots: How many groups per context that varies.
+        n_knots: How many groups per context that varies, at most: fewer where contexts depend on each other, or have
+            few values, so that a group would have few episodes.
 
     Returns:
-        A grid with a knot per group (the ends of the range and the medians of the inner groups), and the episodes of
-        each of its points.
+        A grid with a point per group, which stands for all contexts between its edges, and the episodes of each.
     """
-    knots: list[tuple[float, ...]] = []
+    columns = [_edges(values.double(), n_knots) for values in context.unbind(dim=1)]
+    parts = [
+        torch.bucketize(values.double(), edges) for values, edges in zip(context.unbind(dim=1), columns, strict=True)
+    ]
     group = torch.zeros(len(context), dtype=torch.long)
-    for values in context.unbind(dim=1):
-        low, high = float(values.min()), float(values.max())
-        if high - low < 1e-12 or n_knots == 1:
-            knots.append((low,))
-            continue
-        order = values.argsort()
-        part = torch.empty(len(values), dtype=torch.long)
-        part[order] = (torch.arange(len(values)) * n_knots // len(values)).clamp_max(n_knots - 1)
-        middles = [float(values[part == i].median()) for i in range(1, n_knots - 1)]
-        knots.append((low, *middles, high))
-        group = group * n_knots + part
-    grid = ContextGrid(tuple(knots))
-    return grid, [(group == i).nonzero()[:, 0] for i in range(len(grid))]
+    knots: list[tuple[float, ...]] = []
+    for values, part, edges in zip(context.unbind(dim=1), parts, columns, strict=True):
+        knots.append(tuple(float(values[part == i].median()) for i in range(len(edges) + 1)))
+        group = group * (len(edges) + 1) + part
+    ends = tuple(tuple(edges.tolist()) for edges in columns)
+    grid = ContextGrid(tuple(knots), ends if any(ends) else ())
+    groups = [(group == i).nonzero()[:, 0] for i in range(len(grid))]
+    if n_knots > 1 and min(map(len, groups)) < LEAST_SHARE * len(context) / len(grid):
+        return rank_groups(context, n_knots - 1)
+    return grid, groups
+
+
+def _edges(values: Float[Tensor, " episode"], n_groups: int) -> Float[Tensor, " edge"]:
+    """Between groups of about as many values: half way from the last of one to the first of the next."""
+    ordered = values.sort().values
+    edges = set()
+    for i in range(1, n_groups):
+        first = ordered[len(ordered) * i // n_groups]
+        before = ordered[ordered < first]
+        if len(before):
+            edges.add(float((before[-1] + first) / 2))
+    return torch.tensor(sorted(edges), dtype=torch.float64)
 
 
 def knots_per_context(n_knots: int, contexts: int) -> int:
