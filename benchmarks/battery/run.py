@@ -39,18 +39,16 @@ from cicpe.training.callbacks import TrainingCallback  # noqa: E402
 
 ROOT = Path(__file__).parent.parent.parent
 RESULTS, PAGE = ROOT / "benchmarks" / "results" / "battery", ROOT / "docs" / "results" / "battery.md"
+COMMIT = subprocess.run(
+    ["git", "-C", ROOT, "rev-parse", "--short", "HEAD"], capture_output=True, text=True
+).stdout.strip()
+"""That the code is of, as it was when the run began."""
 DELTA, FRESH = 0.1, 40_000
 """Delta of every cell; the seed of the fresh tasks."""
 CLOSE, FAR = 1.15, 1.4
 """Queries beside those of exact Bayes: what three quarters of the cells are to keep, and what all are."""
 FEW_QUERIES = 60
 """Queries of exact Bayes up to which no cell is to be refused."""
-
-
-def commit() -> str:
-    return subprocess.run(
-        ["git", "-C", ROOT, "rev-parse", "--short", "HEAD"], capture_output=True, text=True
-    ).stdout.strip()
 
 
 def written(name: str, data: dict[str, Any]) -> None:
@@ -91,7 +89,7 @@ def train(name: str, case: Case, seed: int, minutes: float, tasks: int) -> None:
             "cells": cells,
             "peak_megabytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
             "load": os.getloadavg()[0],
-            "commit": commit(),
+            "commit": COMMIT,
         },
     )
     print(name, f"{seconds:.0f} s", model.description.recipe, cells, flush=True)
@@ -125,7 +123,7 @@ def reference(name: str, case: Case, tasks: int) -> None:
         table, draws = exact_table(case, epsilon, tasks)
         rows.append(least(table, epsilon) | {"effective_draws": draws, "seconds": time.process_time() - began})
         print(name, rows[-1], flush=True)
-    written(f"{name}-reference", {"family": name, "tasks": tasks, "cells": rows, "commit": commit()})
+    written(f"{name}-reference", {"family": name, "tasks": tasks, "cells": rows, "commit": COMMIT})
 
 
 def exact_table(case: Case, epsilon: float, tasks: int) -> tuple[EpisodeTable, float | None]:

@@ -272,6 +272,7 @@ class Race:
         """The fit, gone on with where its kind can."""
         if self.interrupted or fitted.longer is None or self.left <= 0:
             return fitted
+        fitted.belief.forget()  # what it becomes has tables of its own
         try:
             return fitted.longer(Budget(minutes=self.usable / 60))
         except KeyboardInterrupt:

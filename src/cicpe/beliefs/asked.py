@@ -60,6 +60,9 @@ class AskedBelief(Belief):
     def prepare(self) -> None:
         self.belief.prepare()
 
+    def forget(self) -> None:
+        self.belief.forget()
+
     def begin(self, context: Float[Tensor, "batch context"]) -> Any:
         return self.belief.begin(context)
 

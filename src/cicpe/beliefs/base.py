@@ -135,6 +135,9 @@ class Belief(LearnsFromPlates):
     def prepare(self) -> None:
         """Computes what many episodes will need, where there is such a thing, before anybody times them."""
 
+    def forget(self) -> None:
+        """Lets go of what ``prepare`` computed: it takes memory, and is computed again when it is needed."""
+
     def refuse_costs(self, costs: Sequence[Tensor]) -> None:
         """Refuses costs, in beliefs that do not value queries.
 

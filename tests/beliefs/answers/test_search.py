@@ -208,6 +208,20 @@ def test_a_table_of_queries_decides_as_the_network_itself_does() -> None:
     torch.testing.assert_close(both.confidence[:, 7], single.confidence[:, 0], rtol=0, atol=1e-4)
 
 
+def test_a_table_that_was_forgotten_is_computed_again() -> None:
+    belief = even_belief(2)
+    state = belief.begin(torch.zeros(3, 0))
+    belief.prepare()
+    before = belief.assess(state, (0.5,), torch.Generator().manual_seed(0))
+    longer = belief.with_horizon(belief.horizon + 1)
+    longer.forget()
+    assert belief._table(make=False) is None  # beliefs that differ in their horizon share it
+    belief.prepare()
+    after = belief.assess(state, (0.5,), torch.Generator().manual_seed(0))
+    assert torch.equal(after.query, before.query)
+    assert torch.equal(after.confidence, before.confidence)
+
+
 @pytest.mark.parametrize("group", [0, 1, 3])
 def test_the_queries_that_are_compared_first_are_spread_over_the_space(group: int) -> None:
     belief = even_belief(2)

@@ -120,6 +120,10 @@ class AnswerBelief(Belief):
     def prepare(self) -> None:
         self._table(make=True)
 
+    def forget(self) -> None:
+        if isinstance(self.search, GridSearch):
+            self.search.tables.clear()
+
     def begin(self, context: Float[Tensor, "batch context"]) -> Any:
         return self.search.begin(context)
 

@@ -14,7 +14,9 @@ Shapes: B episodes, N candidates, K points of the nuisance, G pairs of them, M d
 of W, J outcomes, V place, X answer.
 """
 
+import itertools
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple, final
@@ -303,14 +305,19 @@ class GridSearch:
         heads = self.model.heads
         if len(even_AQ) * len(self.places_GV) * heads.parameters > MOST_TABLE:
             return None
-        parameters = self._parameters(even_AQ, context_C.expand(len(even_AQ), -1))
-        settled = heads.settled(parameters).transpose(1, 2).contiguous()
-        if heads.listed is None:
-            quick_heads, quick_PAG = heads.quick(settled.transpose(0, 1), plain)
-            return QueryTable(settled, quick_heads, quick_PAG[:, groups_SW].permute(1, 3, 2, 0).contiguous())
-        outcomes = [self.likelihood(settled, outcome.expand(len(settled), -1)) for outcome in heads.listed]
-        likelihood_AJG = torch.stack(outcomes, dim=1)
-        return ListedTable(likelihood_AJG, likelihood_AJG[groups_SW].permute(0, 3, 1, 2).contiguous())
+        # A query at a time, and then a group: a table takes hundreds of megabytes, and so would every step on its way.
+        rows = (self.settled_parameters(query, context_C[None])[0] for query in even_AQ[:, None])
+        if heads.listed is not None:
+            outcomes_J1Y = heads.listed[:, None]
+            likelihood_AJG = _stacked(
+                (torch.cat([self.likelihood(row[None], outcome) for outcome in outcomes_J1Y]) for row in rows),
+                len(even_AQ),
+            )
+            return ListedTable(likelihood_AJG, likelihood_AJG[groups_SW].permute(0, 3, 1, 2).contiguous())
+        settled_APG = _stacked(rows, len(even_AQ))
+        quick_heads, _ = heads.quick(settled_APG[:1].transpose(0, 1), plain)
+        quick = (heads.quick(settled_APG[group].transpose(0, 1), plain)[1].permute(2, 1, 0) for group in groups_SW)
+        return QueryTable(settled_APG, quick_heads, _stacked(quick, len(groups_SW)))
 
     def observe(self, state: AnswerGridState, likelihood_BG: Tensor) -> AnswerGridState:
         """The state with one more observation, whose likelihood is given.
@@ -343,6 +350,15 @@ class GridSearch:
     def draws(self, state: AnswerGridState, n: int, offset: float) -> Int[Tensor, "B n"]:
         """Draws of pairs, by their place in ``places_GV``; they come in the candidates' order, so are stratified."""
         return systematic(state.weight_BG, n, offset)
+
+
+def _stacked(parts: Iterator[Tensor], n: int) -> Tensor:
+    """``n`` tensors of one shape in a single one, each written as it comes."""
+    first = next(parts)
+    whole = torch.empty((n, *first.shape), dtype=first.dtype)
+    for place, part in enumerate(itertools.chain([first], parts)):
+        whole[place] = part
+    return whole
 
 
 def _matters(weight_BG: Float[Tensor, "B G"]) -> Bool[Tensor, "B G"]:
