@@ -239,7 +239,9 @@ def test_another_search_follows_where_the_first_is_not_right_as_often_as_it_says
     problem, quiet = Vertex(), TrainingCallback()
     request = FitRequest(problem, Budget(minutes=0.3), 0, quiet)
     race = Race(problem, request, lambda config: config, quiet, began=time.perf_counter(), seed=0)
-    monkeypatch.setattr(Race, "_has_time", property(lambda self: True))  # however busy the machine is
+    # However busy the machine is, there is time to see what tasks are made of, and to try another search.
+    monkeypatch.setattr("cicpe.beliefs.answers.config.LOOK_SHARE", 4.0)
+    monkeypatch.setattr(Race, "_has_time", property(lambda self: True))
     searches: list[bool] = []
     scored = race._scored
 
