@@ -1,5 +1,6 @@
 """Families whose observations are numbers, with queries and answers on a line or of another space than the queries."""
 
+import math
 import time
 
 import numpy as np
@@ -115,6 +116,35 @@ class KnownNoise(Family):
 
     def log_p(self, task: Tensor, query: Tensor, y: Tensor) -> Tensor:
         return normal(y[..., 0], self._mean(task, query), task[..., 2])
+
+
+class Saturated(Family):
+    """The place of an edge of unknown height, by an instrument that shows its limit where a reading lies beyond it."""
+
+    query_space = Box([0.0], [1.0])
+    answer_space = Box([0.0], [1.0])
+    epsilons = (0.03, 0.06)
+    noise, limit = 0.4, 0.6
+
+    def sample(self, n: int, rng: Generator) -> Tensor:
+        return uniform(n, rng, (0.1, 0.9), (0.5, 3.0))
+
+    def _mean(self, task: Tensor, query: Tensor) -> Tensor:
+        return task[..., 1] * torch.tanh((query[..., 0] - task[..., 0]) / 0.2)
+
+    def observe(self, task: Tensor, query: Tensor, rng: Generator) -> Tensor:
+        reading = self._mean(task, query) + self.noise * torch.randn(len(query), generator=rng)
+        return reading.clamp(-self.limit, self.limit)
+
+    def target(self, task: Tensor) -> Tensor:
+        return task[..., :1]
+
+    def log_p(self, task: Tensor, query: Tensor, y: Tensor) -> Tensor:
+        mean, reading = self._mean(task, query), y[..., 0]
+        lowest, highest = (torch.special.log_ndtr(-(self.limit + sign * mean) / self.noise) for sign in (1, -1))
+        density = normal(reading, mean, self.noise) - 0.5 * math.log(2 * math.pi)
+        at_an_end = torch.where(reading > 0, highest, lowest)
+        return torch.where(reading.abs() < self.limit, density, at_an_end)
 
 
 class HeavyLine(Family):
