@@ -67,7 +67,7 @@ class AnswerBeliefConfig(ComputedBeliefConfig, GrownConfig):
     """A likelihood of answers and what else is hidden, learned from simulations; inference is a search over answers."""
 
     LATER: ClassVar[frozenset[str]] = frozenset(
-        {"gives_answer", "answer_values", "loss_numbers", "loss_values", "even_queries", "line_points"}
+        {"gives_answer", "answer_values", "loss_numbers", "loss_values", "even_queries", "line_points", "answer_scored"}
         | {"query_offsets", "actor_spread", "steady", "coupled", "tilted", "loss_wraps"}
     )
 
@@ -100,6 +100,8 @@ class AnswerBeliefConfig(ComputedBeliefConfig, GrownConfig):
     """Whether the answer is a function of those numbers; found by the fit."""
     answer_values: int = 0
     """How many values that function has, where they are a finite set; found by the fit."""
+    answer_scored: bool = False
+    """Whether that function reads the numbers' normal scores; found by the fit, not in models of earlier versions."""
     codes: int = 0
     """Points that stand for a nuisance which cannot be read; found by the fit."""
     draws: int = 0
@@ -202,6 +204,7 @@ class AnswerBeliefConfig(ComputedBeliefConfig, GrownConfig):
                 "nuisance": None if family.nuisance is None else prior.sizes.nuisance,
                 "gives_answer": prior.sizes.gives_answer,
                 "answer_values": prior.sizes.values,
+                "answer_scored": prior.sizes.gives_answer and prior.sizes.scored,
                 "codes": 0 if model.codes is None else len(model.codes.points_KD),
                 "draws": prior.sizes.draws,
                 "tilted": prior.sizes.tilted,
@@ -326,7 +329,13 @@ class AnswerBeliefConfig(ComputedBeliefConfig, GrownConfig):
     def build(self, shape: TaskShape, horizon: int) -> tuple[Belief, AnswerModel]:
         self._check_queries(shape.query_space, shape.answer_space)
         sizes = PriorSizes(
-            self.draws, shape.answer_space.dim, self.nuisance or 0, self.gives_answer, self.answer_values, self.tilted
+            self.draws,
+            shape.answer_space.dim,
+            self.nuisance or 0,
+            self.gives_answer,
+            self.answer_values,
+            self.answer_scored,
+            self.tilted,
         )
         model = AnswerModel.empty(
             (shape.query_space, shape.answer_space),

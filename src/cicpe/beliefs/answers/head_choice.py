@@ -23,7 +23,10 @@ MOST_STEPS = 4096
 
 
 def choose_heads(
-    pilot: Float[Tensor, "n Y"], heavy_tails: bool = False, declared: Sequence[ObservationKind | None] | None = None
+    pilot: Float[Tensor, "n Y"],
+    heavy_tails: bool = False,
+    declared: Sequence[ObservationKind | None] | None = None,
+    noise_shares: Sequence[bool | None] = (),
 ) -> tuple[Any, ...]:
     """The heads that the kinds of observations ask for.
 
@@ -31,16 +34,17 @@ def choose_heads(
         pilot: Simulated observations.
         heavy_tails: Whether real entries have a mixture rather than a Gaussian.
         declared: The kind of each entry, where the problem says so; found from the pilot where it does not.
+        noise_shares: Whether the noise of each is a share of the reading (``repeats.py``), where that is known.
 
     Returns:
         One head per entry.
     """
-    kinds = declared or (None,) * pilot.shape[-1]
-    entries = zip(kinds, pilot.unbind(dim=-1), strict=True)
-    return tuple(_choose(kind or find_kind(entry), entry, heavy_tails) for kind, entry in entries)
+    nothing = (None,) * pilot.shape[-1]
+    entries = zip(declared or nothing, pilot.unbind(dim=-1), noise_shares or nothing, strict=True)
+    return tuple(_choose(kind or find_kind(entry), entry, heavy_tails, share) for kind, entry, share in entries)
 
 
-def _choose(kind: ObservationKind, entry: Tensor, heavy_tails: bool) -> Head:
+def _choose(kind: ObservationKind, entry: Tensor, heavy_tails: bool, noise_is_a_share: bool | None) -> Head:
     match kind:
         case YesNo(no=no, yes=yes):
             return BinaryHead(low=min(no, yes), high=max(no, yes))
@@ -55,17 +59,21 @@ def _choose(kind: ObservationKind, entry: Tensor, heavy_tails: bool) -> Head:
         return LogisticMixtureHead(whole=True, **_scale(entry, "root"))
     points = find_point_masses(entry)
     rest = entry[~torch.isin(entry, torch.tensor(points))]
-    scale = _real_scale(rest)
+    scale = _real_scale(rest, noise_is_a_share)
     head = LogisticMixtureHead(**scale) if heavy_tails else NormalHead(**scale)
     return PointMassHead(values=points, rest=head) if points else head
 
 
-def _real_scale(entry: Tensor) -> dict[str, Any]:
-    """The constants of a head for a density."""
+def _real_scale(entry: Tensor, noise_is_a_share: bool | None) -> dict[str, Any]:
+    """The constants of a head for a density.
+
+    Positive readings are on a logarithmic scale where their noise is a share of them; where that is not known, where
+    they spread over decades.
+    """
     low, middle, high = torch.quantile(entry[:100_000].double(), torch.tensor([0.25, 0.5, 0.75]).double()).tolist()
     extreme = float((entry - middle).abs().max()) > 25 * max(high - low, 1e-12)
-    over_decades = float(entry.min()) > 0 and high > DECADES * low
-    return _scale(entry, "log" if over_decades else "asinh" if extreme else "none")
+    over_decades = high > DECADES * low if noise_is_a_share is None else noise_is_a_share
+    return _scale(entry, "log" if over_decades and float(entry.min()) > 0 else "asinh" if extreme else "none")
 
 
 def _scale(entry: Tensor, transform: Transform) -> dict[str, Any]:

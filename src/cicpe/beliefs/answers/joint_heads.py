@@ -1,7 +1,7 @@
 """Whole observations: one head per entry, used as a single one.
 
 Given the answer and what else is hidden, entries are independent, unless simulations show that they are not
-(``dependence.py``): then every entry is shifted by how far those before it are from what was expected of them.
+(``repeats.py``): then every entry is shifted by how far those before it are from what was expected of them.
 
 The network is learned by its outputs as they are, with P as the last axis. Inference takes them *settled*: all that
 needs no observation is computed, and P is the first axis, so that what is done to many of them is done to whole

@@ -14,7 +14,6 @@ from typing import final
 import torch
 from torch import Generator, Tensor, nn
 
-from cicpe.beliefs.answers.dependence import entries_depend
 from cicpe.beliefs.answers.head_choice import choose_heads
 from cicpe.beliefs.answers.hidden import PILOT, Nuisance
 from cicpe.beliefs.answers.histories import Histories, HistoryPool, places_of, simulate
@@ -22,6 +21,7 @@ from cicpe.beliefs.answers.joint_heads import Heads
 from cicpe.beliefs.answers.model import AnswerModel
 from cicpe.beliefs.answers.prior import Prior
 from cicpe.beliefs.answers.query_scale import QueryScale
+from cicpe.beliefs.answers.repeats import entries_depend, noise_is_a_share, observe_repeatedly
 from cicpe.beliefs.answers.success import Success
 from cicpe.errors import InvalidInput
 from cicpe.problems.base import Problem, TaskBatch
@@ -244,6 +244,8 @@ class Family:
     """Of queries."""
     coupled: bool = False
     """Whether entries of an observation depend on each other, given everything that is hidden."""
+    noise_shares: tuple[bool | None, ...] = ()
+    """Whether the noise of each entry is a share of the reading; None where that cannot be told."""
 
     @classmethod
     def look(cls, problem: Problem, sizes: LearningSizes, seed: int, seconds: float | None) -> "Family":
@@ -273,8 +275,9 @@ class Family:
         looked = torch.Generator().manual_seed(seed + 11)
         scale = QueryScale.find(problem, looked, None if seconds is None else SCALE_SHARE * seconds)
         repeated = torch.Generator().manual_seed(seed + 13)
-        coupled = entries_depend(problem, repeated, None if seconds is None else REPEATS_SHARE * seconds)
-        return cls(problem, nuisance, prior, success, sizes, seed, seconds is not None, scale, coupled)
+        seen = observe_repeatedly(problem, repeated, None if seconds is None else REPEATS_SHARE * seconds)
+        timed, coupled, shares = seconds is not None, entries_depend(seen), noise_is_a_share(seen)
+        return cls(problem, nuisance, prior, success, sizes, seed, timed, scale, coupled, shares)
 
     def learner(self, heavy_tails: bool, pool: HistoryPool | None = None) -> Learner:
         """A fresh network whose heads a pilot chose; with the histories of another, where these are given."""
@@ -282,7 +285,8 @@ class Family:
         pool = pool or HistoryPool(self.problem, self.sizes.steps, rng, self.nuisance, self.scale, self.timed)
         pilot = self._pilot(rng)
         declared = declared_kinds(self.problem, pilot.observation_BTY.shape[-1])
-        heads = Heads(choose_heads(pilot.observation_BTY.flatten(0, 1), heavy_tails, declared), self.coupled)
+        seen = pilot.observation_BTY.flatten(0, 1)
+        heads = Heads(choose_heads(seen, heavy_tails, declared, self.noise_shares), self.coupled)
         spaces = self.problem.query_space, self.problem.answer_space
         codes = CODES if self.nuisance is None else 0
         contexts = len(self.problem.context_names)

@@ -45,6 +45,8 @@ class PriorSizes(NamedTuple):
     """Whether the answer is a learned function of the nuisance."""
     values: int = 0
     """Answers that there are, where that function has a finite set of them."""
+    scored: bool = True
+    """Whether that function reads the numbers' normal scores, too."""
     tilted: bool = False
     """Whether the numbers depend on each other in another way than those of a Gaussian copula."""
 
@@ -72,7 +74,9 @@ class Prior(nn.Module):
         self.register_buffer("latent_MV", torch.zeros(m, latent))
         self.register_buffer("knots_VS", torch.zeros(latent, KNOTS))
         self.register_buffer("factor_VV", torch.eye(latent))
-        self.answer_map = AnswerMap(sizes.nuisance, answer_space, sizes.values) if sizes.gives_answer else None
+        self.answer_map = None
+        if sizes.gives_answer:
+            self.answer_map = AnswerMap(sizes.nuisance, answer_space, sizes.values, sizes.scored)
         self.tilt = Tilt(latent) if sizes.tilted else None
 
     @classmethod

@@ -1,4 +1,4 @@
-"""Entries of an observation that depend on each other: whether it is seen, and what heads make of it."""
+"""What repeated observations show of the noise, and what heads make of entries that depend on each other."""
 
 import math
 
@@ -6,9 +6,9 @@ import pytest
 import torch
 from torch import Generator, Tensor
 
-from cicpe.beliefs.answers.dependence import CLEAR, entries_depend, excess
 from cicpe.beliefs.answers.heads import BinaryHead, CategoricalHead, LogisticMixtureHead, NormalHead
 from cicpe.beliefs.answers.joint_heads import Heads
+from cicpe.beliefs.answers.repeats import CLEAR, entries_depend, excess, noise_is_a_share, observe_repeatedly
 from cicpe.problems import Problem
 from cicpe.spaces import Box
 
@@ -37,8 +37,8 @@ class TwoGauges(Problem):
 @pytest.mark.parametrize("seed", range(5))
 def test_a_shared_drift_is_seen_and_independent_noise_is_not(seed: int) -> None:
     rng = torch.Generator().manual_seed(seed)
-    assert entries_depend(TwoGauges(drift=0.1), rng)
-    assert not entries_depend(TwoGauges(drift=0.0), rng)
+    assert entries_depend(observe_repeatedly(TwoGauges(drift=0.1), rng))
+    assert not entries_depend(observe_repeatedly(TwoGauges(drift=0.0), rng))
 
 
 @pytest.mark.parametrize("p", [0.02, 0.2, 0.5])
@@ -66,6 +66,20 @@ def test_one_category_of_several_as_zeros_and_ones_is_seen() -> None:
 def test_entries_without_noise_depend_on_nothing() -> None:
     task = torch.rand((512, 1, 1), generator=torch.Generator().manual_seed(0))
     assert excess(task.expand(-1, 8, 3)) < CLEAR
+
+
+@pytest.mark.parametrize("pairs", [16, 512])
+def test_noise_that_is_a_share_of_the_reading_is_told_from_noise_of_one_size(pairs: int) -> None:
+    rng = torch.Generator().manual_seed(0)
+    level = torch.exp(1.5 * torch.randn((pairs, 1), generator=rng)).expand(-1, 8)
+    noise = torch.randn((pairs, 8), generator=rng)
+    waiting = -level * torch.rand((pairs, 8), generator=rng).log()
+    far_from_zero = 100 + level.clamp_max(10) + noise
+    photons = 50 * level.clamp_max(20) + (50 * level.clamp_max(20)).sqrt() * noise.clamp_min(-3)
+    entries = [level * (0.15 * noise).exp(), waiting, far_from_zero, photons.clamp_min(1e-3), level + noise, level]
+    shares = noise_is_a_share(torch.stack(entries, dim=-1))
+    # Neither of one size nor a share: as the square root, it is left on an even scale. Nothing is said of the others.
+    assert shares == (True, True, False, False, None, None)
 
 
 def test_coupled_gaussian_entries_are_a_gaussian_of_any_covariance() -> None:
