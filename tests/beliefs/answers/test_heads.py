@@ -4,6 +4,7 @@ import math
 
 import pytest
 import torch
+from pydantic import TypeAdapter
 from torch import Tensor
 
 from cicpe.beliefs.answers.head_choice import choose_heads, find_lattice
@@ -15,7 +16,7 @@ from cicpe.beliefs.answers.heads import (
     LogisticMixtureHead,
     NormalHead,
 )
-from cicpe.beliefs.answers.joint_heads import Heads
+from cicpe.beliefs.answers.joint_heads import AnyHead, Heads
 from cicpe.beliefs.answers.point_masses import PointMassHead, find_point_masses
 
 HEADS: list[Head] = [
@@ -103,6 +104,12 @@ def test_the_quick_head_has_the_same_numbers_again_and_again(head: PointMassHead
     exact = head.settled_log_probability(settled, points)
     torch.testing.assert_close(quick.settled_log_probability(its, points), exact)
     assert float(quick.settled_log_probability(its, points + 0.1)[0]) != pytest.approx(float(exact[0]))
+
+
+@pytest.mark.parametrize("head", [*HEADS, *SATURATED], ids=lambda head: head.kind)
+def test_a_saved_head_is_read_as_it_was(head: Head) -> None:
+    adapter: TypeAdapter[Head] = TypeAdapter(AnyHead)
+    assert adapter.validate_json(head.model_dump_json()) == head
 
 
 def test_readings_that_come_again_and_again_are_found() -> None:

@@ -10,14 +10,14 @@ Shapes: P network outputs.
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Literal, final
+from typing import ClassVar, Literal, final
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 from torch.nn import functional
 
-from cicpe.config import Config
+from cicpe.config import GrownConfig
 
 HALF_LOG_2PI = 0.5 * math.log(2 * math.pi)
 COMPONENTS = 3
@@ -38,7 +38,7 @@ LOG_SPREADS = (-7.0, 3.0)
 """Log spreads are kept in this range, in standardised units."""
 
 
-class Head(Config, ABC):
+class Head(GrownConfig, ABC):
     """The distribution of one entry of an observation."""
 
     kind: str
@@ -267,6 +267,8 @@ class LogisticMixtureHead(_Scaled):
 
     Readings in steps are whole numbers of them, counted from an origin.
     """
+
+    LATER: ClassVar[frozenset[str]] = frozenset({"signed", "step", "origin"})
 
     kind: Literal["mixture"] = "mixture"
     whole: bool = False
