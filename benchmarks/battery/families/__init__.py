@@ -26,7 +26,7 @@ from families.lines import (
     TwoPeaks,
     WaitingTime,
 )
-from families.places import Bowl, Branin, Clusters, PolarClusters, Source
+from families.places import Bowl, Branin, Clusters, Plane, PolarClusters, Source
 from families.vectors import Enzyme, ReferenceChannel
 from families.yes_no import Discounting, Dose, FaultyPart, Grade, HalfResponse, Phase, Slope, ThreeSides, Threshold2AFC
 
@@ -63,6 +63,7 @@ def cases() -> dict[str, Case]:
         "reference-channel": (ReferenceChannel(), "vector of two that share their noise; X = A; 2"),
         "source": (Source(), "real; X = A, 2-D; 3"),
         "branin": (Branin(), "real; X = A, 2-D, warped; 5"),
+        "plane": (Plane(), "real; X != A in equal boxes, 3-D; 4"),
         "bowl": (Bowl(), "real; X = A, 6-D; 7"),
         "half-response": (HalfResponse(), "yes/no; the answer is a function of both; 2"),
         "total-yield": (TotalYield(), "count; the answer is a function of both; 2"),

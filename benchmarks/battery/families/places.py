@@ -130,3 +130,29 @@ class Clusters(PolarClusters):
 
     def target(self, task: Tensor) -> Tensor:
         return task
+
+
+class Plane(Family):
+    """The three slopes of a plane of unknown height under Laplace noise: queries and answers in equal boxes."""
+
+    query_space = Box([-1.0] * 3, [1.0] * 3)
+    answer_space = Box([-1.0] * 3, [1.0] * 3)
+    epsilons = (0.15, 0.3)
+    horizon = 80
+    noise = 0.15
+
+    def sample(self, n: int, rng: Generator) -> Tensor:
+        return uniform(n, rng, *[(-1.0, 1.0)] * 4)
+
+    def _mean(self, task: Tensor, query: Tensor) -> Tensor:
+        return (task[..., :3] * query).sum(dim=-1) + task[..., 3]
+
+    def observe(self, task: Tensor, query: Tensor, rng: Generator) -> Tensor:
+        even = torch.rand(len(query), generator=rng) - 0.5
+        return self._mean(task, query) - self.noise * even.sign() * (1 - 2 * even.abs()).clamp_min(1e-7).log()
+
+    def target(self, task: Tensor) -> Tensor:
+        return task[..., :3]
+
+    def log_p(self, task: Tensor, query: Tensor, y: Tensor) -> Tensor:
+        return -(y[..., 0] - self._mean(task, query)).abs() / self.noise
