@@ -18,6 +18,7 @@ from cicpe.beliefs.answers.heads import (
 )
 from cicpe.beliefs.answers.joint_heads import AnyHead, Heads
 from cicpe.beliefs.answers.point_masses import PointMassHead, find_point_masses
+from cicpe.problems.observations import Number
 
 HEADS: list[Head] = [
     BinaryHead(low=-1.0, high=3.0),
@@ -123,6 +124,14 @@ def test_readings_that_come_again_and_again_are_found() -> None:
     assert head.kind == "point-masses"
     assert (head.rest.centre, head.rest.spread) == pytest.approx((0.145, 0.645), abs=0.04)  # a truncated normal
     assert choose_heads(clipped[:, None], heavy_tails=True)[0].rest.kind == "mixture"
+
+
+def test_a_declared_number_that_a_pilot_saw_saturated_alone_still_has_a_density() -> None:
+    stuck = torch.tensor([0.0, 14.0]).repeat(100)[:, None]
+    head, *_ = choose_heads(stuck, declared=(Number(0, 14),))
+    assert head.values == (0.0, 14.0)
+    log_p = head.log_probability(torch.zeros(4, head.parameters), head.encode(torch.tensor([0.0, 7.0, 14.0, -3.0])))
+    assert bool(torch.isfinite(log_p).all())
 
 
 @pytest.mark.parametrize(("step", "origin"), [(0.5, 0.0), (0.02, 0.011), (3.0, 1.0)])

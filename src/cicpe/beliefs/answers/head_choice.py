@@ -59,7 +59,7 @@ def _choose(kind: ObservationKind, entry: Tensor, heavy_tails: bool, noise_is_a_
         return LogisticMixtureHead(whole=True, **_scale(entry, "root"))
     points = find_point_masses(entry)
     rest = entry[~torch.isin(entry, torch.tensor(points))]
-    scale = _real_scale(rest, noise_is_a_share)
+    scale = _real_scale(rest if len(rest) else entry, noise_is_a_share)
     head = LogisticMixtureHead(**scale) if heavy_tails else NormalHead(**scale)
     return PointMassHead(values=points, rest=head) if points else head
 
