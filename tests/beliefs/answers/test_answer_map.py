@@ -47,7 +47,6 @@ def test_sums_of_bell_shaped_numbers_are_learned_into_their_tails_and_up_to_wher
     assert 0.1 < float((clipped.abs() == 1).double().mean()) < 0.3
     learned = AnswerMap.learn(known, clipped, None, SPACE, torch.Generator().manual_seed(1))
     assert learned.unexplained(known, clipped) < 0.02
-    # On their even scale alone, and with the kink to be learned, it was 0.05.
     far = (known.abs() > 1.6).any(dim=1)
     assert float((learned(known) - clipped)[far].abs().mean()) < 0.02
 
