@@ -13,7 +13,9 @@ from cicpe.sessions.stores.sql import SqlStore
 assert psycopg  # imported here so that its absence is noticed before an engine is made
 
 PATIENCE = 120
-"""Seconds that a client waits for a lock that another holds, and the most that one of ours holds one in silence."""
+"""Seconds that a client waits for a lock that another holds."""
+SILENCE = 120
+"""Seconds after which the server ends a transaction of ours that says nothing, and with it lets go of its locks."""
 CONNECTING = 20
 """Seconds to reach the server, where the address does not say otherwise."""
 ADDRESS = "postgresql://USER@HOST/DATABASE, where / and @ of a password are written %2F and %40"
@@ -36,7 +38,7 @@ def open_postgres(url: str, make: bool = True) -> SqlStore:
     def prepare(connection: Any, _: Any) -> None:
         with connection.cursor() as cursor:
             cursor.execute(f"SET lock_timeout = '{PATIENCE * 1000:.0f}ms'")
-            cursor.execute(f"SET idle_in_transaction_session_timeout = '{PATIENCE * 1000:.0f}ms'")
+            cursor.execute(f"SET idle_in_transaction_session_timeout = '{SILENCE * 1000:.0f}ms'")
         connection.commit()
 
     return SqlStore(engine, address.render_as_string(hide_password=False), make=make)
