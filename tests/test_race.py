@@ -12,6 +12,7 @@ from torch import Generator, Tensor
 
 import cicpe
 from cicpe.beliefs.answers.config import AnswerBeliefConfig
+from cicpe.beliefs.answers.grid import GridSearch
 from cicpe.beliefs.base import FitRequest, FittedBelief
 from cicpe.beliefs.budget import Budget
 from cicpe.episodes.table import EpisodeTable
@@ -245,15 +246,51 @@ def test_another_search_follows_where_the_first_is_not_right_as_often_as_it_says
     searches: list[bool] = []
     scored = race._scored
 
-    def remembered(recipe: str, fitted: FittedBelief, began: float) -> Score:
+    def remembered(recipe: str, fitted: FittedBelief, began: float, epsilons: tuple[float, ...]) -> Score:
         searches.append(fitted.config.on_grid)  # type: ignore[attr-defined]
-        score = scored(recipe, fitted, began)
+        score = scored(recipe, fitted, began, epsilons)
         return score._replace(confidence=0.92, stopped_accuracy=0.92) if is_honest else score
 
     monkeypatch.setattr(race, "_scored", remembered)
     race.run([choice for choice in candidates(problem) if choice.recipe == "answers"])
     # Even points first; where they are honest, what follows is another query rule on the same points, else a cloud.
     assert searches == ([True, True] if is_honest else [True, False])
+
+
+def test_points_that_are_too_far_apart_at_the_smallest_epsilon_alone_are_compared_with_a_cloud(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What is seen of them there counts, not what they say; the cloud is judged at the same epsilons."""
+    problem, quiet = Vertex(), TrainingCallback()
+    request = FitRequest(problem, Budget(minutes=0.3), 0, quiet)
+    race = Race(problem, request, lambda config: config, quiet, began=time.perf_counter(), seed=0)
+    monkeypatch.setattr("cicpe.beliefs.answers.config.LOOK_SHARE", 4.0)
+    monkeypatch.setattr(Race, "_has_time", property(lambda self: True))
+    monkeypatch.setattr(race, "_longer", lambda fitted: fitted)
+    played_at: list[tuple[float, ...]] = []
+
+    def play(belief: Any, problem: Problem, epsilons: tuple[float, ...], seconds: float, seed: int) -> EpisodeTable:
+        """Sure after one query at the smallest epsilon, where points are right after two alone."""
+        played_at.append(epsilons)
+        on_points = isinstance(belief.search, GridSearch)
+        steps, n = torch.arange(3), 100
+        confidence = torch.where(steps > 0, 0.93, 0.1).expand(2, n, 3).contiguous()
+        loss = torch.zeros(2, n, 3)
+        loss[:, :7] = 2 * epsilons[0]
+        if on_points:
+            loss[1, :, :2] = 2 * epsilons[0]
+        return EpisodeTable(loss, torch.zeros(n, 0), confidence, {}, torch.zeros(n, 3, 1), torch.full((n,), 2))
+
+    monkeypatch.setattr("cicpe.race.played", play)
+    chosen = race.run([choice for choice in candidates(problem) if choice.recipe == "answers"])[1]
+    low, high = chosen.config.epsilon
+    assert set(played_at) == {((low * high) ** 0.5, low)}
+    points, _, cloud = race.scores
+    assert (points.search, cloud.search) == ("grid", "particles")
+    assert (points.is_honest, points.is_honest_at_smallest) == (True, False)
+    assert "not right as often as it says" in points.line
+    assert points.expected > cloud.expected
+    assert chosen.config.search == "particles"
 
 
 @pytest.mark.parametrize("minutes", [5.0, 0.001])

@@ -74,7 +74,7 @@ def estimate_queries(problem: Problem, epsilon: float, delta: float, seconds: fl
     )
     budget = Budget(minutes=seconds / config.fit_share / 60 / 2)
     fitted = config.fit(FitRequest(problem, budget, seed, TrainingCallback()))
-    table = played(fitted.belief, problem, epsilon, seconds / 2, seed)
+    table = played(fitted.belief, problem, (epsilon,), seconds / 2, seed)
     horizon = int(table.length.max())  # below the belief's own where the time was up
     seen = table._replace(loss=table.loss[..., : horizon + 1], confidence=table.confidence[..., : horizon + 1])
     enough = needed(seen, epsilon, problem.horizon, 1 - delta)

@@ -22,7 +22,7 @@ from cicpe.errors import CicpeError
 from cicpe.files import read_file, write_json
 from cicpe.problems import Problem, TaskBatch
 from cicpe.problems.structure import seconds_per_observation
-from cicpe.scoring import CERTAIN, DELTA, LONGEST, Score, needed, played
+from cicpe.scoring import CERTAIN, DELTA, LONGEST, Needed, Score, is_as_said, needed, played
 from cicpe.training.callbacks import TrainingCallback
 from cicpe.training.recipes import Choice
 from cicpe.training.run import CHECKPOINT
@@ -192,7 +192,8 @@ class Race:
         tried = [contender]
         for fitted in () if contender.ends_the_race else contender.fitted.alternatives():
             if self._has_time and not tried[-1].ends_the_race:
-                score = self._scored(contender.choice.recipe, fitted, time.perf_counter())
+                epsilons = self._judged_at(fitted)
+                score = self._scored(contender.choice.recipe, fitted, time.perf_counter(), epsilons)
                 self._note(score)
                 tried.append(Contender(contender.choice, score, fitted))
         return tried
@@ -201,12 +202,19 @@ class Race:
         """An honest belief with the query rule that needs the fewest queries, by its own word.
 
         Whether an episode is right is a toss of a coin, which would decide between rules that are about as good; how
-        sure the belief is tells as much, and varies far less.
+        sure the belief is tells as much, and varies far less. Points that are near enough to each other for the middle
+        epsilon may be too far apart for the smallest one, where another search is tried as well.
         """
         best, least = contender, contender.score.expected
-        for fitted in contender.fitted.variants():
+        variants = list(contender.fitted.variants())
+        if not contender.score.is_honest_at_smallest:
+            compared = {fitted.config.search for fitted in variants}
+            others = contender.fitted.alternatives()
+            variants += [fitted for fitted in others if fitted.config.search not in compared]
+        epsilons = self._judged_at(contender.fitted)
+        for fitted in variants:
             if self._has_time:
-                score = self._scored(contender.choice.recipe, fitted, time.perf_counter())
+                score = self._scored(contender.choice.recipe, fitted, time.perf_counter(), epsilons)
                 self._note(score)
                 if score.is_honest and score.expected < VARIANT_AHEAD * least:
                     best, least = Contender(contender.choice, score, fitted, is_variant=True), score.expected
@@ -221,7 +229,7 @@ class Race:
         except (CicpeError, ArithmeticError, torch.linalg.LinAlgError) as error:  # type: ignore[attr-defined]
             seconds = time.perf_counter() - began
             return Score(choice.recipe, float("inf"), 0.0, 0, 0, seconds, fault=str(error)), None
-        return self._scored(choice.recipe, fitted, began), fitted
+        return self._scored(choice.recipe, fitted, began, self._judged_at(fitted)), fitted
 
     def _request(self, config: BeliefConfig, seconds: float) -> FitRequest:
         """What a contender is asked for: a network the whole way, with a pause; others as much as takes that time."""
@@ -231,14 +239,21 @@ class Race:
             return replace(self.request, budget=budget, identity=identity, pause=seconds)
         return replace(self.request, budget=Budget(minutes=seconds / config.fit_share / 60), folder=None)
 
-    def _scored(self, recipe: str, fitted: FittedBelief, began: float) -> Score:
-        belief, plan, (low, high) = fitted.belief, fitted.config.calibration, fitted.config.epsilon
-        own, middle = min(belief.horizon, LONGEST), (low * high) ** 0.5
+    @staticmethod
+    def _judged_at(fitted: FittedBelief) -> tuple[float, ...]:
+        """The middle epsilon; where the posterior could be searched for in another way, the smallest one as well."""
+        low, high = fitted.config.epsilon
+        middle = (low * high) ** 0.5
+        return (middle, low) if low < middle and fitted.alternatives() else (middle,)
+
+    def _scored(self, recipe: str, fitted: FittedBelief, began: float, epsilons: tuple[float, ...]) -> Score:
+        belief, plan, middle = fitted.belief, fitted.config.calibration, epsilons[0]
+        own = min(belief.horizon, LONGEST)
         # What may make more queries than in training is compared with as many as others make.
         belief = belief.with_horizon(min(self.problem.horizon, LONGEST) if plan.lengthens else own)
         self.callback.on_stage(f"playing held-out tasks with {recipe}", 0.0)
         start = time.perf_counter()
-        table = played(belief, self.problem, middle, min(SCORING * self.seconds, 0.3 * self.left), self.seed)
+        table = played(belief, self.problem, epsilons, min(SCORING * self.seconds, 0.3 * self.left), self.seed)
         each = (time.perf_counter() - start) / table.loss.shape[1]
         wanted = self._wanted(plan, each)
         tables = {horizon: table.until(horizon) for horizon in dict.fromkeys((own, belief.horizon))}
@@ -246,19 +261,33 @@ class Race:
         scores = {horizon: needed(some, middle, most, wanted, fall=fall) for horizon, some in tables.items()}
         horizon = min(scores, key=lambda horizon: scores[horizon].queries)
         reached, table = scores[horizon], tables[horizon]
-        seconds = time.perf_counter() - began
+        episodes, seconds = table.loss.shape[1], time.perf_counter() - began
+
+        def judged(place: int, by_confidence: bool) -> Needed:
+            return needed(table, epsilons[place], most, wanted, by_confidence, fall, place)
+
+        expected, is_honest_at_smallest = judged(0, True).queries, True
+        if len(epsilons) > 1:
+            closest = judged(1, True)
+            # One that is never sure enough claims nothing.
+            is_honest_at_smallest = math.isnan(closest.confidence) or is_as_said(
+                closest.confidence, closest.stopped_accuracy, episodes
+            )
+            queries = closest.queries if is_honest_at_smallest else max(closest.queries, judged(1, False).queries)
+            expected = math.sqrt(expected * queries)
         return Score(
             recipe,
             reached.queries,
             reached.accuracy,
             horizon,
-            table.loss.shape[1],
+            episodes,
             seconds,
             fitted.config.query_rule,
             confidence=reached.confidence,
             stopped_accuracy=reached.stopped_accuracy,
             search=fitted.config.search,
-            expected=needed(table, middle, most, wanted, by_confidence=True, fall=fall).queries,
+            expected=expected,
+            is_honest_at_smallest=is_honest_at_smallest,
         )
 
     def _wanted(self, plan: CalibrationPlan, seconds_per_episode: float) -> float:

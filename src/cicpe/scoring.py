@@ -45,7 +45,10 @@ class Score(NamedTuple):
     stopped_accuracy: float = float("nan")
     """How often it is right there."""
     expected: float = float("inf")
-    """The queries, were it right just as often as it says."""
+    """The queries, were it right just as often as it says: at the middle epsilon, or the geometric mean with those at
+    the smallest one where that was looked at."""
+    is_honest_at_smallest: bool = True
+    """Whether it is right as often as it says there too; True where that was not looked at."""
     search: str = ""
     """How it finds the posterior, in a word, where its kind has several ways."""
     fault: str | None = None
@@ -53,11 +56,8 @@ class Score(NamedTuple):
 
     @property
     def is_honest(self) -> bool:
-        """Whether it reached the accuracy and is right as often as it says."""
-        if not self.confidence <= 1:
-            return False
-        chance = 2 * math.sqrt(DELTA * (1 - DELTA) / self.episodes)
-        return abs(self.confidence - self.stopped_accuracy) <= HONEST + chance
+        """Whether it reached the accuracy and is right as often as it says, at the middle epsilon."""
+        return is_as_said(self.confidence, self.stopped_accuracy, self.episodes)
 
     @property
     def has_reached(self) -> bool:
@@ -90,19 +90,27 @@ class Score(NamedTuple):
         if self.fault is not None:
             return f"tried {self.recipe}: {self.fault}"
         needs = f"{self.queries:.1f} queries" if self.has_reached else "too many queries"
+        close = "" if self.is_honest_at_smallest else "; at the smallest epsilon it is not right as often as it says"
         return (
             f"tried {self.recipe} ({self.way}) for {self.seconds:.0f} s: {needs} to keep delta {DELTA:g}; "
             f"{self.accuracy:.2f} are right after at most {self.horizon} queries ({self.episodes} tasks)"
+            f"{close}"
         )
 
 
-def played(belief: Belief, problem: Problem, epsilon: float, seconds: float, seed: int) -> EpisodeTable:
+def is_as_said(confidence: float, accuracy: float, episodes: int) -> bool:
+    """Whether a mean confidence is how often that many episodes were right, but for chance; not where it is NaN."""
+    chance = 2 * math.sqrt(DELTA * (1 - DELTA) / episodes)
+    return abs(confidence - accuracy) <= HONEST + chance
+
+
+def played(belief: Belief, problem: Problem, epsilons: tuple[float, ...], seconds: float, seed: int) -> EpisodeTable:
     """As many held-out episodes as fit in the time: at least ``TOGETHER``, cut short after twice the time.
 
     Args:
         belief: Who plays.
         problem: Draws the tasks.
-        epsilon: How close is close enough.
+        epsilons: How close is close enough: what is recorded, in this order.
         seconds: A limit.
         seed: Seeds the tasks.
 
@@ -112,7 +120,7 @@ def played(belief: Belief, problem: Problem, epsilon: float, seconds: float, see
     belief.prepare()
     rng, began = torch.Generator().manual_seed(seed), time.perf_counter()
     parts: list[EpisodeTable] = []
-    settings = RecordSettings((epsilon,), certain=CERTAIN, deadline=began + 2 * seconds)
+    settings = RecordSettings(epsilons, certain=CERTAIN, deadline=began + 2 * seconds)
     while sum(part.loss.shape[1] for part in parts) < EPISODES:
         parts.append(tabulate(belief, TaskBatch.draw(problem, TOGETHER, rng), settings, rng))
         spent = time.perf_counter() - began
@@ -141,6 +149,7 @@ def needed(
     wanted: float = 1 - DELTA,
     by_confidence: bool = False,
     fall: float = 0.0,
+    place: int = 0,
 ) -> Needed:
     """The queries that an accuracy takes, and the accuracy at the end.
 
@@ -151,14 +160,15 @@ def needed(
         wanted: The accuracy.
         by_confidence: Whether accuracy is what the belief itself expects, in the place of what happened.
         fall: By how much what is asked falls with the number of queries.
+        place: Where the epsilon is among those that were recorded.
 
     Returns:
         Both, with the confidence and the accuracy of the episodes where they end.
     """
-    success, confidence = (table.loss[0] <= epsilon).double(), table.confidence[0].double()
+    success, confidence = (table.loss[place] <= epsilon).double(), table.confidence[place].double()
     judged = confidence if by_confidence else success
     rule, rows = STOP_RULES["confidence"].falling(fall), torch.arange(len(success))
-    stops = rule.stop_times(table, 0, rule.thresholds(None))
+    stops = rule.stop_times(table, place, rule.thresholds(None))
     reached = float(judged[:, -1].mean())
     enough = [
         Needed(

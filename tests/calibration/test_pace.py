@@ -243,7 +243,7 @@ def test_a_table_that_is_made_once_is_not_counted_for_every_query(watch: Watch) 
     assert affordable == sizes
     # A horizon is not cut for its sake, more episodes are scored than the first few, and as many as fit calibrate.
     assert shortened(Slow(watch, 1e-4, table=6.0), PROBLEM, 0.3, 100.0, seed=1).horizon == 400
-    assert played(Slow(watch, 1e-4, table=6.0, horizon=20), PROBLEM, 0.3, 5.0, seed=1).loss.shape[1] == EPISODES
+    assert played(Slow(watch, 1e-4, table=6.0, horizon=20), PROBLEM, (0.3,), 5.0, seed=1).loss.shape[1] == EPISODES
     episodes = []
     for table in (0.0, 6.0):
         request = CalibrationRequest((0.3, 0.3), PLAN, 3000, 1, seconds=30.0)
