@@ -18,7 +18,9 @@ LONGEST = 100
 EPISODES = 512
 """Held-out tasks, at most."""
 TOGETHER = 32
-"""Tasks that are played together while it is not known how long they take."""
+"""Tasks that are played together."""
+FIRST = 8
+"""The same while it is not known how long they take."""
 HONEST = 0.02
 """How far, beyond chance, a computed belief's confidence may be from how often it is right, for the race to end."""
 CERTAIN = 0.96
@@ -105,7 +107,7 @@ def is_as_said(confidence: float, accuracy: float, episodes: int) -> bool:
 
 
 def played(belief: Belief, problem: Problem, epsilons: tuple[float, ...], seconds: float, seed: int) -> EpisodeTable:
-    """As many held-out episodes as fit in the time: at least ``TOGETHER``, cut short after twice the time.
+    """As many held-out episodes as fit in the time; up to ``TOGETHER`` of them may take twice as long.
 
     Args:
         belief: Who plays.
@@ -121,11 +123,14 @@ def played(belief: Belief, problem: Problem, epsilons: tuple[float, ...], second
     rng, began = torch.Generator().manual_seed(seed), time.perf_counter()
     parts: list[EpisodeTable] = []
     settings = RecordSettings(epsilons, certain=CERTAIN, deadline=began + 2 * seconds)
-    while sum(part.loss.shape[1] for part in parts) < EPISODES:
-        parts.append(tabulate(belief, TaskBatch.draw(problem, TOGETHER, rng), settings, rng))
+    done, size = 0, FIRST
+    while done < EPISODES:
+        parts.append(tabulate(belief, TaskBatch.draw(problem, size, rng), settings, rng))
+        done += size
+        size = FIRST if done < TOGETHER else TOGETHER
         spent = time.perf_counter() - began
-        if spent * (1 + 1 / len(parts)) > seconds:
-            break
+        if spent * (1 + size / done) > seconds * (2 if done < TOGETHER else 1):
+            break  # the next ones would be cut short, and look as if they never ended
     return EpisodeTable.joined(parts)
 
 
