@@ -1,5 +1,6 @@
 """Stop thresholds on synthetic episodes whose right answer is known, and the table that a model carries."""
 
+import re
 from itertools import pairwise
 from typing import Any
 
@@ -363,6 +364,25 @@ def test_delta_falls_back_to_the_next_safer_one() -> None:
     assert at(table, 0.1, 0.29, 1.0) == at(table, 0.1, 0.1, 1.0)
     assert at(table, 0.1, 0.99, 1.0) == at(table, 0.1, 0.3, 1.0)
     assert at(table, 0.1, 0.1 - 1e-12, 1.0) == at(table, 0.1, 0.1, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("shares", "measured", "help_with"),
+    [
+        ((0.1, 0.5, 0.8), r"after 60 \(the most\) 0.80: still rising", "a horizon above 60 queries"),
+        ((0.1, 0.8, 0.8), "more queries hardly help", "more minutes of training$"),
+        ((0.2, 0.21, 0.2), r"After 60 queries \(the most\) 0.20 of tasks are within 0.1, as after none", "doctor"),
+    ],
+)
+def test_a_refusal_says_what_queries_did_and_what_would_help(
+    shares: tuple[float, ...], measured: str, help_with: str
+) -> None:
+    """Where as few tasks are right at the end as before the first query, observations may tell nothing at all."""
+    curve = tuple(zip((0, 30, 60), shares, strict=True))
+    table = make_table(curves=((curve,) * 3,) * 3)
+    with pytest.raises(InvalidInput, match=measured) as caught:
+        table.threshold("confidence", 0.1, 0.05)
+    assert re.search(help_with, str(caught.value.allowed))
 
 
 def test_without_context_there_is_one_threshold() -> None:

@@ -316,6 +316,8 @@ class Calibration(Config):
             ways.append(f"delta {reached[0]:g}")
         if curve and _still_rises(curve):
             ways.append(f"a horizon above {curve[-1].queries} queries, if the problem allows it")
+        if curve and _stays(curve):
+            ways.append("observations that tell of the answer, if `cicpe doctor` finds that these do not")
         return f". What would help: {', '.join([*ways, 'more minutes of training'])}"
 
 
@@ -338,11 +340,20 @@ def _still_rises(curve: Curve) -> bool:
     return bool(before) and curve[-1].share > before[-1] + 0.015
 
 
+def _stays(curve: Curve) -> bool:
+    """Whether as few tasks are within epsilon after all queries as before the first."""
+    return curve[0].queries == 0 and curve[-1].share <= curve[0].share + 0.015
+
+
 def _sentence(curve: Curve, epsilon: float) -> str:
     """What was measured, in words."""
     if not curve:
         return ""
     last = curve[-1]
+    if _stays(curve):
+        return (
+            f". After {last.queries} queries (the most) {last.share:.2f} of tasks are within {epsilon:g}, as after none"
+        )
     half = next((point for point in curve if point.share >= 0.8 * last.share), last)
     rises = "still rising" if _still_rises(curve) else "more queries hardly help"
     return (
