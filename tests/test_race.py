@@ -143,10 +143,10 @@ def test_a_kind_whose_numbers_fail_leaves_the_race_to_others(error: Exception, m
     assert str(error) in score.line
 
 
-def contender(recipe: str, queries: float, accuracy: float) -> Contender:
+def contender(recipe: str, queries: float, accuracy: float, episodes: int = 512) -> Contender:
     """Somebody with a horizon of 100 who was scored like this."""
     choice = Choice(recipe, candidates(make_problem("binary-search", dim=2))[0].config, ())
-    score = Score(recipe, queries, accuracy, 100, 512, 50.0)
+    score = Score(recipe, queries, accuracy, 100, episodes, 50.0)
     fitted = FittedBelief(None, choice.config, 0, 50.0)  # type: ignore[arg-type]
     return Contender(choice, score, fitted)
 
@@ -171,6 +171,20 @@ def test_the_order_decides_only_where_nobody_reaches_the_accuracy(
     best = best_of([contender(*scored) for scored in tried])
     assert best.choice.recipe == winner
     assert best.score.queries == min(queries for recipe, queries, _ in tried if recipe == winner)
+
+
+def test_a_kind_that_is_too_slow_to_be_calibrated_gives_way() -> None:
+    slow, reached, not_reached = (
+        contender("answers", 5.0, 1.0, 8),
+        contender("fast", 30.0, 0.95),
+        contender("fast", 147.0, 0.5),
+    )
+    assert best_of([slow, reached]) is reached
+    assert best_of([slow, not_reached]) is slow
+    assert best_of([slow, slow._replace(score=slow.score._replace(queries=4.0))]).score.queries == 4.0
+    honest = slow._replace(score=slow.score._replace(confidence=0.95, stopped_accuracy=0.95))
+    assert honest.score.is_honest
+    assert not honest.ends_the_race
 
 
 def test_no_table_no_choice(tmp_path: Path) -> None:

@@ -69,8 +69,8 @@ class Contender(NamedTuple):
 
     @property
     def ends_the_race(self) -> bool:
-        """Whether it is a computed posterior that is right as often as it says."""
-        return self.score.is_honest and not self.choice.config.has_checkpoints
+        """Whether it is a computed posterior that is right as often as it says, and could be calibrated in time."""
+        return self.score.is_honest and not self.score.is_slow and not self.choice.config.has_checkpoints
 
 
 def best_of(contenders: Sequence[Contender]) -> Contender:
@@ -82,8 +82,12 @@ def best_of(contenders: Sequence[Contender]) -> Contender:
     Returns:
         That which needs the fewest queries. Where none reaches the wanted accuracy yet, what a slice of the budget
         shows is far from how they will end, so that the order decides, which comes from the structure of the problem:
-        another kind has to be right clearly more often.
+        another kind has to be right clearly more often. One that is too slow to be
+        calibrated gives way to any other that reaches the accuracy.
     """
+    in_time = [contender for contender in contenders if not contender.score.is_slow]
+    if any(contender.score.has_reached for contender in in_time):
+        return min(in_time, key=lambda contender: contender.handicapped)
     if any(contender.score.has_reached for contender in contenders):
         return min(contenders, key=lambda contender: contender.handicapped)
     recipes = dict.fromkeys(contender.choice.recipe for contender in contenders)

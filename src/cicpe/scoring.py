@@ -18,7 +18,7 @@ LONGEST = 100
 EPISODES = 512
 """Held-out tasks, at most."""
 TOGETHER = 32
-"""Tasks that are played together."""
+"""Tasks that are played together, and the fewest that tell enough."""
 FIRST = 8
 """The same while it is not known how long they take."""
 HONEST = 0.02
@@ -60,6 +60,11 @@ class Score(NamedTuple):
     def is_honest(self) -> bool:
         """Whether it reached the accuracy and is right as often as it says, at the middle epsilon."""
         return is_as_said(self.confidence, self.stopped_accuracy, self.episodes)
+
+    @property
+    def is_slow(self) -> bool:
+        """Whether so few tasks ended in time that a calibration would have too few, too."""
+        return 0 < self.episodes < TOGETHER
 
     @property
     def has_reached(self) -> bool:

@@ -50,7 +50,7 @@ MOST_ON_LINE = 131_072
 
 RIVALS: dict[Goal, tuple[Goal, ...]] = {"information": ("agreement",)}
 """What a query is to tell, and what else a race compares it with."""
-MOST_SCATTERED, MOST_SCATTERED_ANSWERS = 5, 4
+MOST_SCATTERED, MOST_SCATTERED_ANSWERS = 8, 4
 """Hidden numbers of which even points can be kept: where they give the answer, and answers with what else is hidden."""
 EVEN_QUERIES, FEWEST_QUERIES, MOST_QUERIED = 400, 120, 3
 """Queries of a table where they have several coordinates, at most and at least, and how many coordinates at most."""
