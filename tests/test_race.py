@@ -174,14 +174,12 @@ def test_the_order_decides_only_where_nobody_reaches_the_accuracy(
 
 
 def test_a_kind_that_is_too_slow_to_be_calibrated_gives_way() -> None:
-    slow, reached, not_reached = (
-        contender("answers", 5.0, 1.0, 8),
-        contender("fast", 30.0, 0.95),
-        contender("fast", 147.0, 0.5),
-    )
+    slow, faster = contender("answers", 5.0, 1.0, 8), contender("answers", 4.0, 1.0, 16)
+    reached, not_yet, hopeless = (contender("fast", 250 - 200 * share, share) for share in (0.95, 0.5, 0.1))
     assert best_of([slow, reached]) is reached
-    assert best_of([slow, not_reached]) is slow
-    assert best_of([slow, slow._replace(score=slow.score._replace(queries=4.0))]).score.queries == 4.0
+    assert best_of([slow, not_yet]) is not_yet
+    assert best_of([slow, hopeless]) is slow
+    assert best_of([slow, faster]) is faster
     honest = slow._replace(score=slow.score._replace(confidence=0.95, stopped_accuracy=0.95))
     assert honest.score.is_honest
     assert not honest.ends_the_race

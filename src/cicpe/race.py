@@ -48,6 +48,8 @@ AHEAD = 0.85
 network was taken at less, and ended behind."""
 CLEARLY = 0.2
 """How much more often a kind is to be right that is tried later, where none reaches the wanted accuracy in time."""
+HOPELESSLY = 0.6
+"""The same for a kind that is too slow to be calibrated well."""
 VARIANT_AHEAD = 0.97
 """What the queries of another query rule are to be, in those of the usual one."""
 
@@ -83,11 +85,12 @@ def best_of(contenders: Sequence[Contender]) -> Contender:
         That which needs the fewest queries. Where none reaches the wanted accuracy yet, what a slice of the budget
         shows is far from how they will end, so that the order decides, which comes from the structure of the problem:
         another kind has to be right clearly more often. One that is too slow to be
-        calibrated gives way to any other that reaches the accuracy.
+        calibrated gives way to any other that is not hopeless.
     """
     in_time = [contender for contender in contenders if not contender.score.is_slow]
-    if any(contender.score.has_reached for contender in in_time):
-        return min(in_time, key=lambda contender: contender.handicapped)
+    right, right_in_time = (max((one.score.accuracy for one in some), default=0.0) for some in (contenders, in_time))
+    if in_time and right <= right_in_time + HOPELESSLY:
+        contenders = in_time
     if any(contender.score.has_reached for contender in contenders):
         return min(contenders, key=lambda contender: contender.handicapped)
     recipes = dict.fromkeys(contender.choice.recipe for contender in contenders)
