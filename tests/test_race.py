@@ -92,16 +92,16 @@ def test_the_better_kind_goes_on_and_the_table_says_so(tmp_path: Path) -> None:
     model = cicpe.train(Slope(), minutes=0.25, out=tmp_path / "run", callback=callback)
     saved: dict[str, Any] = json.loads((tmp_path / "run" / TABLE).read_text())
     tried = [(row["belief"], row["query_rule"]) for row in saved["tried"]]
-    # An honest posterior is compared with itself at other queries, another one with networks.
+    # An honest posterior is compared with itself at other queries, another one with networks before.
     assert tried[0] == ("answers", "information")
-    assert len(tried) == 2
     assert tried[1] == ("answers", "agreement") or tried[1][0] == "fast"
+    assert tried[2:] in ([], [("answers", "agreement")])
     assert saved["chosen"] == model.description.recipe == chosen_before(tmp_path / "run")
     queries = {row["belief"]: row["queries_at_target"] for row in reversed(saved["tried"])}
     reached = {name: value / (AHEAD if name == "fast" else 1) for name, value in queries.items() if value is not None}
     # On a machine that is too slow for any of them, the one that came nearest goes on.
     assert not reached or saved["chosen"] == min(reached, key=reached.__getitem__)
-    assert sum(line.startswith("tried ") for line in lines) == 2
+    assert sum(line.startswith("tried ") for line in lines) == len(tried)
     assert not (tmp_path / "run" / "checkpoint.safetensors").exists() or model.description.recipe == "fast"
 
 
@@ -266,7 +266,9 @@ def test_another_search_follows_where_the_first_is_not_right_as_often_as_it_says
     monkeypatch.setattr(race, "_scored", remembered)
     race.run([choice for choice in candidates(problem) if choice.recipe == "answers"])
     # Even points first; where they are honest, what follows is another query rule on the same points, else a cloud.
-    assert searches == ([True, True] if is_honest else [True, False])
+    # In the end the query rules of the one that won are compared.
+    assert searches[:2] == ([True, True] if is_honest else [True, False])
+    assert len(searches) == (2 if is_honest else 3)
 
 
 def test_points_that_are_too_far_apart_at_the_smallest_epsilon_alone_are_compared_with_a_cloud(
