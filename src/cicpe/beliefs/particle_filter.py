@@ -15,7 +15,7 @@ from functools import cached_property
 from typing import NamedTuple, final
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor
 
 from cicpe import trees
@@ -35,8 +35,6 @@ from cicpe.statistics import effective_size
 LONG = 8
 """Observations of twice which a history is long: a second cloud, which takes the whole of it in anew, is then annealed
 less often, at about every eighth part of it."""
-FALLEN = 0.25
-"""What has to be left of doubt, at most, for another second cloud to be annealed, where that is done sparingly."""
 
 
 class DegenerateParticles(RuntimeWarning):
@@ -62,11 +60,6 @@ class FilterSizes(NamedTuple):
     """The most tempering powers per observation."""
     seed: int = 0
     """Seed of the sampler. Episodes share its random numbers and are otherwise independent."""
-    near: float = 0.4
-    """Confidence from which a second cloud is annealed from the prior."""
-    sparing: bool = False
-    """Whether it is so, with half of the particles, only where little is left of the doubt that there was after the
-    last one, or the history has doubled; else at every observation of a short history, and less often in a long one."""
 
 
 class FilterState(NamedTuple):
@@ -75,8 +68,6 @@ class FilterState(NamedTuple):
     cloud: ParticleCloud
     log_prior_draws_BM: Float[Tensor, "batch draw"]
     """Log-likelihood of the whole history for every draw from the prior; a second cloud starts from them."""
-    doubt_B: Float[Tensor, " batch"]
-    """After the last merge with a second cloud, or more where there was more since; one before the first."""
 
 
 @final
@@ -86,8 +77,8 @@ class ParticleFilter:
 
     target: SMCTarget
     sizes: FilterSizes
-    confidence: Callable[[ParticleCloud], Float[Tensor, " batch"]]
-    """Of the best answer: what says which episodes are near a decision, so that their cloud is merged with a second."""
+    may_decide: Callable[[ParticleCloud], Bool[Tensor, " batch"]]
+    """Which episodes are near a decision, so that their cloud is merged with a second one."""
 
     @cached_property
     def prior_draws(self) -> tuple[Float[Tensor, "draw parameter"], Float[Tensor, " draw"]]:
@@ -111,7 +102,7 @@ class ParticleFilter:
         batch = len(context_BC)
         zeros = torch.zeros(batch, len(self.prior_draws[0]), dtype=torch.float64)
         nothing = torch.zeros(batch, 0, query), torch.zeros(batch, 0, observation)
-        return FilterState(self._fresh(context_BC, *nothing, zeros), zeros, torch.ones(batch, dtype=torch.float64))
+        return FilterState(self._fresh(context_BC, *nothing, zeros), zeros)
 
     def _fresh(
         self, context_BC: Tensor, query_BTQ: Tensor, observation_BTY: Tensor, log_draws_BM: Tensor
@@ -141,37 +132,29 @@ class ParticleFilter:
             query_BTQ=torch.cat([old.query_BTQ, query_BQ[:, None]], dim=1),
             observation_BTY=torch.cat([old.observation_BTY, observation_BY[:, None]], dim=1),
         )
-        steps, doubt_B = cloud.query_BTQ.shape[1], state.doubt_B
+        steps = cloud.query_BTQ.shape[1]
         draws_P1M = self.prior_draws[0].T[:, None]
         log_draws = state.log_prior_draws_BM + latest_log_likelihood(self.target, draws_P1M, cloud)
         if steps > sizes.prior_steps:
-            cloud = self._updated(cloud, 2 * steps)
-            cloud, doubt_B = self._checked(cloud, log_draws, doubt_B)
+            cloud = self._checked(self._updated(cloud, 2 * steps), log_draws, 2 * steps + 1)
         else:
             cloud = self._fresh(cloud.context_BC, cloud.query_BTQ, cloud.observation_BTY, log_draws)
             cloud = self._settle(cloud, 2 * steps) if steps == sizes.prior_steps else cloud
         _warn_if_degenerate(cloud)
-        return FilterState(cloud, log_draws, doubt_B)
+        return FilterState(cloud, log_draws)
 
-    def _checked(self, cloud: ParticleCloud, log_draws_BM: Tensor, doubt_B: Tensor) -> tuple[ParticleCloud, Tensor]:
+    def _checked(self, cloud: ParticleCloud, log_draws_BM: Tensor, turn: int) -> ParticleCloud:
         """Clouds near a decision, merged with a second one from the prior: one cloud alone may miss a mode."""
         steps = cloud.query_BTQ.shape[1]
-        if not self.sizes.sparing and steps % max(1, steps // LONG):
-            return cloud, doubt_B
-        confidence_B = self.confidence(cloud).double()
-        due = confidence_B >= self.sizes.near
-        if self.sizes.sparing:
-            due &= (1 - confidence_B < FALLEN * doubt_B) | (steps.bit_count() == 1)
-        doubt_B = torch.maximum(doubt_B, 1 - confidence_B)
+        if steps % max(1, steps // LONG):
+            return cloud
+        due = self.may_decide(cloud)
         if not bool(due.any()):
-            return cloud, doubt_B
-        first, turn = trees.select(cloud, due), 2 * steps + 1
+            return cloud
+        first = trees.select(cloud, due)
         fresh = self._fresh(first.context_BC, first.query_BTQ, first.observation_BTY, log_draws_BM[due])
-        second = self._settle(fresh, turn, share=0.5 if self.sizes.sparing else 1.0)
-        merged = merge(first, second, seed=self.sizes.seed + turn)
-        if self.sizes.sparing:
-            doubt_B[due] = 1 - self.confidence(merged).double()
-        return replace_episodes(cloud, due.nonzero()[:, 0], merged), doubt_B
+        merged = merge(first, self._settle(fresh, turn), seed=self.sizes.seed + turn)
+        return replace_episodes(cloud, due.nonzero()[:, 0], merged)
 
     def _updated(self, cloud: ParticleCloud, turn: int) -> ParticleCloud:
         """The cloud with its latest observation: as weights where they stay even, else by moves."""
@@ -183,8 +166,8 @@ class ParticleFilter:
         settled = self._settle(trees.select(cloud, due), turn)
         return settled if bool(due.all()) else replace_episodes(cloud, due.nonzero()[:, 0], settled)
 
-    def _settle(self, cloud: ParticleCloud, turn: int, share: float = 1.0) -> ParticleCloud:
-        s, n = self.sizes, int(share * self.sizes.particles)
+    def _settle(self, cloud: ParticleCloud, turn: int) -> ParticleCloud:
+        s, n = self.sizes, self.sizes.particles
         seed = 1 + s.seed + turn * (s.powers + 1)
         return temper_and_move(self.target, cloud, n, s.ess_threshold * n, s.moves, s.global_share, s.powers, seed)
 

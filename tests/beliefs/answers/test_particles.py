@@ -24,10 +24,10 @@ def observed(dim: int = DIM, steps: int = STEPS, seed: int = 3) -> tuple[Tensor,
 def followed(sizes: FilterSizes, query: Tensor, value: Tensor, checks: bool) -> tuple[ParticleFilter, FilterState]:
     """A filter, and what it knows after some observations."""
 
-    def confidence(cloud: object) -> Tensor:
-        return torch.tensor([1.0 if checks else 0.0])
+    def may_decide(cloud: object) -> Tensor:
+        return torch.tensor([checks])
 
-    particles = ParticleFilter(likelihood_target(linear_model(query.shape[1])), sizes, confidence)
+    particles = ParticleFilter(likelihood_target(linear_model(query.shape[1])), sizes, may_decide)
     state = particles.begin(torch.zeros(1, 0), query.shape[1], 1)
     for q, y in zip(query, value, strict=True):
         state = particles.update(state, q[None], y.view(1, 1))
@@ -84,29 +84,6 @@ def test_the_evidence_is_the_probability_of_what_was_observed(checks: bool) -> N
     assert float(state.cloud.log_evidence_B[0]) == pytest.approx(float(exact), abs=0.4)
 
 
-def test_a_sparing_filter_anneals_another_cloud_where_doubt_has_fallen(monkeypatch: pytest.MonkeyPatch) -> None:
-    """To a quarter of what it was, or of what it rose to since, and where the history has doubled."""
-    query, value = observed(1, 17)
-    doubts = [0.7, 0.5, 0.5, 0.24, 0.2, 0.02, 0.02, 0.3, 0.05, 0.05, 0.04, 0.04, 0.009, 0.0, 0.0]  # from the third on
-    annealed: list[tuple[int, int]] = []
-
-    def merged(first: ParticleCloud, second: ParticleCloud, seed: int) -> ParticleCloud:
-        annealed.append((second.query_BTQ.shape[1], second.unit_BNP.shape[1]))
-        return first
-
-    def confidence(cloud: ParticleCloud) -> Tensor:
-        return torch.tensor([1 - doubts[cloud.query_BTQ.shape[1] - 3]])
-
-    monkeypatch.setattr("cicpe.beliefs.particle_filter.merge", merged)
-    sizes = FilterSizes(64, 256, sparing=True)
-    particles = ParticleFilter(likelihood_target(linear_model(1)), sizes, confidence)
-    state = particles.begin(torch.zeros(1, 0), 1, 1)
-    for q, y in zip(query, value, strict=True):
-        state = particles.update(state, q[None], y.view(1, 1))
-    # The fourth, the eighth and the sixteenth double a history; at the last there is no less doubt than before.
-    assert annealed == [(steps, 32) for steps in (4, 8, 11, 15, 16)]
-
-
 @pytest.mark.parametrize("checks", [False, True])
 def test_a_cloud_in_the_wrong_place_is_outweighed_by_a_second_one(checks: bool) -> None:
     query, value = observed()
@@ -118,7 +95,7 @@ def test_a_cloud_in_the_wrong_place_is_outweighed_by_a_second_one(checks: bool) 
     ).sum(dim=1)
     lost = cloud._replace(unit_BNP=away, log_settled_BN=wrong.double(), log_evidence_B=cloud.log_evidence_B - 30)
     # Without moves of its own it stays where it is; only a second cloud can tell.
-    stuck = ParticleFilter(particles.target, SIZES._replace(ess_threshold=1e-4), particles.confidence)
+    stuck = ParticleFilter(particles.target, SIZES._replace(ess_threshold=1e-4), particles.may_decide)
     after = stuck.update(state._replace(cloud=lost), query[-1:], value[-1:, None])
     mean, covariance = posterior(query, value)
     apart = (answers(after).mean(dim=0) - mean).abs() / covariance.diagonal().sqrt()

@@ -68,7 +68,7 @@ class AnswerBeliefConfig(ComputedBeliefConfig, GrownConfig):
 
     LATER: ClassVar[frozenset[str]] = frozenset(
         {"gives_answer", "answer_values", "loss_numbers", "loss_values", "even_queries", "line_points", "answer_scored"}
-        | {"query_offsets", "actor_spread", "steady", "coupled", "tilted", "loss_wraps", "sparing"}
+        | {"query_offsets", "actor_spread", "steady", "coupled", "tilted", "loss_wraps"}
     )
 
     kind: Literal["answers"] = "answers"
@@ -123,9 +123,6 @@ class AnswerBeliefConfig(ComputedBeliefConfig, GrownConfig):
     steady: bool = False
     """Whether confidence is held to what it was one observation ago; found by the fit: where particles are followed,
     but for models of earlier versions, until they are calibrated anew."""
-    sparing: bool = False
-    """Whether particles are checked by a second cloud where doubt has fallen alone, and not at every observation; found
-    by the fit: where particles are followed, but for models of earlier versions, until they are calibrated anew."""
     even_queries: int = 0
     """Queries of several coordinates that are compared, where a table of them is kept; found by the fit."""
     line_points: int = 0
@@ -170,7 +167,7 @@ class AnswerBeliefConfig(ComputedBeliefConfig, GrownConfig):
         return (*super().other_actors, "td3")
 
     def renewed(self) -> "AnswerBeliefConfig":
-        return self.model_copy(update={"steady": not self.on_grid, "sparing": not self.on_grid})
+        return self.model_copy(update={"steady": not self.on_grid})
 
     def _check_queries(self, query_space: Space, answer_space: Space) -> None:
         if self.actor != "answers":
@@ -218,7 +215,6 @@ class AnswerBeliefConfig(ComputedBeliefConfig, GrownConfig):
                 "loss_values": len(model.success.values_NX) if model.success.numbers else 0,
                 "on_grid": on_grid,
                 "steady": not on_grid,
-                "sparing": not on_grid,
                 "query_offsets": model.query_scale.offsets,
                 "fixed_context": tuple(context[0].tolist()) if same else None,
             }
@@ -315,9 +311,7 @@ class AnswerBeliefConfig(ComputedBeliefConfig, GrownConfig):
 
     def belief(self, model: AnswerModel, horizon: int) -> AnswerBelief:
         """The belief of a learned model, which chooses its own queries unless another rule does."""
-        search = (
-            self._grid(model) if self.on_grid else ParticleSearch(model, self.aim, self.points, sparing=self.sparing)
-        )
+        search = self._grid(model) if self.on_grid else ParticleSearch(model, self.aim, self.points)
         context = None if self.fixed_context is None else torch.tensor(self.fixed_context)
         own = self.actor == "answers"
         queries = self.queries if own else self.queries.model_copy(update={"goal": "none"})

@@ -12,7 +12,7 @@ from functools import cached_property
 from typing import Any, ClassVar, NamedTuple, final
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Generator, Tensor
 
 from cicpe import trees
@@ -48,8 +48,8 @@ class ParticleSearch:
     """The epsilon that a decision is about."""
     particles: int = 512
     prior_particles: int = 4096
-    sparing: bool = False
-    """Whether second clouds are annealed sparingly."""
+    doubt: float = 0.4
+    """Confidence from which a second cloud is annealed from the prior."""
     has_candidates: ClassVar[bool] = False
     """Answers are particles, and not compared one by one."""
 
@@ -59,8 +59,8 @@ class ParticleSearch:
     @cached_property
     def filter(self) -> ParticleFilter:
         """Follows the posterior."""
-        sizes = FilterSizes(self.particles, self.prior_particles, sparing=self.sparing)
-        return ParticleFilter(likelihood_target(self.model), sizes, self._confidence)
+        sizes = FilterSizes(self.particles, self.prior_particles)
+        return ParticleFilter(likelihood_target(self.model), sizes, self._may_decide)
 
     def begin(self, context: Float[Tensor, "B C"]) -> SearchState:
         """Nothing seen."""
@@ -73,11 +73,12 @@ class ParticleSearch:
         followed = self.filter.update(state.followed, query_BQ, encoded_BY)
         return SearchState(followed, self.posterior(state), state.context_BC, state.time_B + 1)
 
-    def _confidence(self, cloud: ParticleCloud) -> Float[Tensor, " B"]:
+    def _may_decide(self, cloud: ParticleCloud) -> Bool[Tensor, " B"]:
+        """Whether an answer may be good enough already."""
         space, success = self.model.answer_space, self.model.success
         each = (self._weighted(trees.select(cloud, torch.tensor([b]))) for b in range(len(cloud.settled_B)))
         best = [recommend(success, space, posterior, (self.aim,))[0][1] for posterior in each]
-        return torch.cat(best)
+        return torch.cat(best) >= self.doubt
 
     def _weighted(self, cloud: ParticleCloud) -> WeightedAnswers:
         places = self._places(cloud.unit_BNP)

@@ -154,13 +154,13 @@ class ParticleBelief(Belief):
             c.global_share,
             c.powers,
             seed=c.seed,
-            near=c.restart_confidence,
         )
-        return ParticleFilter(self.model, sizes, self._confidence)
+        return ParticleFilter(self.model, sizes, self._may_decide)
 
-    def _confidence(self, cloud: ParticleCloud) -> Float[Tensor, " batch"]:
+    def _may_decide(self, cloud: ParticleCloud) -> Bool[Tensor, " batch"]:
         views = _portions(self._view(cloud), EPISODES)
-        return torch.cat([recommend(self.problem, view, (self.aim,), self.task)[1][0] for view in views])
+        confidence = torch.cat([recommend(self.problem, view, (self.aim,), self.task)[1][0] for view in views])
+        return confidence >= self.config.restart_confidence
 
     def begin(self, context: Float[Tensor, "batch context"]) -> FilterState:
         return self.filter.begin(context, self.problem.query_space.dim, self.problem.observation_dim)
