@@ -307,6 +307,30 @@ def test_points_that_are_too_far_apart_at_the_smallest_epsilon_alone_are_compare
     assert chosen.config.search == "particles"
 
 
+def test_whoever_interrupts_the_last_comparison_keeps_the_best(monkeypatch: pytest.MonkeyPatch) -> None:
+    problem, quiet = Vertex(), TrainingCallback()
+    request = FitRequest(problem, Budget(minutes=0.3), 0, quiet)
+    race = Race(problem, request, lambda config: config, quiet, began=time.perf_counter(), seed=0)
+    scored = race._scored
+    calls: list[str] = []
+
+    def interrupted(recipe: str, fitted: FittedBelief, began: float, epsilons: tuple[float, ...]) -> Score:
+        calls.append(fitted.config.search)
+        if len(calls) == 3:
+            raise KeyboardInterrupt
+        return scored(recipe, fitted, began, epsilons)
+
+    monkeypatch.setattr(race, "_scored", interrupted)
+    monkeypatch.setattr("cicpe.scoring.HONEST", -1.0)
+    monkeypatch.setattr("cicpe.beliefs.answers.config.LOOK_SHARE", 4.0)
+    monkeypatch.setattr(Race, "_has_time", property(lambda self: True))
+    choice, fitted = race.run([choice for choice in candidates(problem) if choice.recipe == "answers"])
+    assert calls[:2] == ["grid", "particles"]
+    assert race.interrupted
+    assert fitted.config.search in calls[:2]
+    assert choice.recipe == "answers"
+
+
 @pytest.mark.parametrize("minutes", [5.0, 0.001])
 def test_a_network_is_not_tried_where_it_could_see_too_few_observations(minutes: float) -> None:
     problem, quiet = Slope(), TrainingCallback()

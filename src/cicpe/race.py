@@ -84,8 +84,8 @@ def best_of(contenders: Sequence[Contender]) -> Contender:
     Returns:
         That which needs the fewest queries. Where none reaches the wanted accuracy yet, what a slice of the budget
         shows is far from how they will end, so that the order decides, which comes from the structure of the problem:
-        another kind has to be right clearly more often. One that is too slow to be
-        calibrated gives way to any other that is not hopeless.
+        another kind has to be right clearly more often. One that is too slow to be calibrated gives way to any other
+        that is not hopeless.
     """
     in_time = [contender for contender in contenders if not contender.score.is_slow]
     right, right_in_time = (max((one.score.accuracy for one in some), default=0.0) for some in (contenders, in_time))
@@ -171,7 +171,10 @@ class Race:
             raise CicpeError("; ".join(score.line for score in self.scores))
         best = best_of(contenders)
         if not (self.interrupted or contenders[-1].ends_the_race or best.choice.config.has_checkpoints):
-            best = self._best_rule([*(other for other in contenders if other is not best), best])
+            try:
+                best = self._best_rule([*(other for other in contenders if other is not best), best])
+            except KeyboardInterrupt:
+                self._interrupt()
         self._written(best.choice.recipe)
         if self.request.folder is not None and not best.choice.config.has_checkpoints:
             (self.request.folder / CHECKPOINT).unlink(missing_ok=True)
