@@ -92,16 +92,16 @@ def test_the_better_kind_goes_on_and_the_table_says_so(tmp_path: Path) -> None:
     model = cicpe.train(Slope(), minutes=0.25, out=tmp_path / "run", callback=callback)
     saved: dict[str, Any] = json.loads((tmp_path / "run" / TABLE).read_text())
     tried = [(row["belief"], row["query_rule"]) for row in saved["tried"]]
-    # An honest posterior is compared with itself at other queries, another one with networks before.
+    # An honest posterior is compared with itself at other queries, another one with networks.
     assert tried[0] == ("answers", "information")
+    assert len(tried) == 2
     assert tried[1] == ("answers", "agreement") or tried[1][0] == "fast"
-    assert tried[2:] in ([], [("answers", "agreement")])
     assert saved["chosen"] == model.description.recipe == chosen_before(tmp_path / "run")
     queries = {row["belief"]: row["queries_at_target"] for row in reversed(saved["tried"])}
     reached = {name: value / (AHEAD if name == "fast" else 1) for name, value in queries.items() if value is not None}
     # On a machine that is too slow for any of them, the one that came nearest goes on.
     assert not reached or saved["chosen"] == min(reached, key=reached.__getitem__)
-    assert sum(line.startswith("tried ") for line in lines) == len(tried)
+    assert sum(line.startswith("tried ") for line in lines) == 2
     assert not (tmp_path / "run" / "checkpoint.safetensors").exists() or model.description.recipe == "fast"
 
 
@@ -266,9 +266,7 @@ def test_another_search_follows_where_the_first_is_not_right_as_often_as_it_says
     monkeypatch.setattr(race, "_scored", remembered)
     race.run([choice for choice in candidates(problem) if choice.recipe == "answers"])
     # Even points first; where they are honest, what follows is another query rule on the same points, else a cloud.
-    # In the end the query rules of the one that won are compared.
-    assert searches[:2] == ([True, True] if is_honest else [True, False])
-    assert len(searches) == (2 if is_honest else 3)
+    assert searches == ([True, True] if is_honest else [True, False])
 
 
 def test_points_that_are_too_far_apart_at_the_smallest_epsilon_alone_are_compared_with_a_cloud(
@@ -305,30 +303,6 @@ def test_points_that_are_too_far_apart_at_the_smallest_epsilon_alone_are_compare
     assert "not right as often as it says" in points.line
     assert points.expected > cloud.expected
     assert chosen.config.search == "particles"
-
-
-def test_whoever_interrupts_the_last_comparison_keeps_the_best(monkeypatch: pytest.MonkeyPatch) -> None:
-    problem, quiet = Vertex(), TrainingCallback()
-    request = FitRequest(problem, Budget(minutes=0.3), 0, quiet)
-    race = Race(problem, request, lambda config: config, quiet, began=time.perf_counter(), seed=0)
-    scored = race._scored
-    calls: list[str] = []
-
-    def interrupted(recipe: str, fitted: FittedBelief, began: float, epsilons: tuple[float, ...]) -> Score:
-        calls.append(fitted.config.search)
-        if len(calls) == 3:
-            raise KeyboardInterrupt
-        return scored(recipe, fitted, began, epsilons)
-
-    monkeypatch.setattr(race, "_scored", interrupted)
-    monkeypatch.setattr("cicpe.scoring.HONEST", -1.0)
-    monkeypatch.setattr("cicpe.beliefs.answers.config.LOOK_SHARE", 4.0)
-    monkeypatch.setattr(Race, "_has_time", property(lambda self: True))
-    choice, fitted = race.run([choice for choice in candidates(problem) if choice.recipe == "answers"])
-    assert calls[:2] == ["grid", "particles"]
-    assert race.interrupted
-    assert fitted.config.search in calls[:2]
-    assert choice.recipe == "answers"
 
 
 @pytest.mark.parametrize("minutes", [5.0, 0.001])

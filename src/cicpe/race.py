@@ -160,7 +160,7 @@ class Race:
                 if contenders and contenders[-1].ends_the_race:
                     # A posterior that is right as often as it says leaves little for other kinds to gain: what is
                     # compared instead is how it chooses its queries.
-                    contenders = [*contenders[:-1], self._best_rule(contenders)]
+                    contenders[-1] = self._best_rule(contenders[-1])
                     break
             except KeyboardInterrupt:
                 if not contenders:
@@ -170,11 +170,6 @@ class Race:
         if not contenders:
             raise CicpeError("; ".join(score.line for score in self.scores))
         best = best_of(contenders)
-        if not (self.interrupted or contenders[-1].ends_the_race or best.choice.config.has_checkpoints):
-            try:
-                best = self._best_rule([*(other for other in contenders if other is not best), best])
-            except KeyboardInterrupt:
-                self._interrupt()
         self._written(best.choice.recipe)
         if self.request.folder is not None and not best.choice.config.has_checkpoints:
             (self.request.folder / CHECKPOINT).unlink(missing_ok=True)
@@ -210,28 +205,25 @@ class Race:
                 tried.append(Contender(contender.choice, score, fitted))
         return tried
 
-    def _best_rule(self, contenders: Sequence[Contender]) -> Contender:
-        """The last contender, a computed belief, with the query rule that needs the fewest queries by its own word.
+    def _best_rule(self, contender: Contender) -> Contender:
+        """An honest belief with the query rule that needs the fewest queries, by its own word.
 
         Whether an episode is right is a toss of a coin, which would decide between rules that are about as good; how
         sure the belief is tells as much, and varies far less. Points that are near enough to each other for the middle
         epsilon may be too far apart for the smallest one, where another search is tried as well.
         """
-        best = contender = contenders[-1]
-        same_kind = [other for other in contenders if other.choice.recipe == contender.choice.recipe]
-        seen = {other.fitted.config.search for other in same_kind if other is not contender}
-        variants = [fitted for fitted in contender.fitted.variants() if fitted.config.search not in seen]
+        best, least = contender, contender.score.expected
+        variants = list(contender.fitted.variants())
         if not contender.score.is_honest_at_smallest:
-            seen |= {fitted.config.search for fitted in variants}
+            seen = {fitted.config.search for fitted in variants}
             variants += [fitted for fitted in contender.fitted.alternatives() if fitted.config.search not in seen]
         epsilons = self._judged_at(contender.fitted)
         for fitted in variants:
             if self._has_time:
                 score = self._scored(contender.choice.recipe, fitted, time.perf_counter(), epsilons)
                 self._note(score)
-                is_as_honest = score.is_honest or not best.score.is_honest
-                if is_as_honest and score.expected < VARIANT_AHEAD * best.score.expected:
-                    best = Contender(contender.choice, score, fitted, is_variant=True)
+                if score.is_honest and score.expected < VARIANT_AHEAD * least:
+                    best, least = Contender(contender.choice, score, fitted, is_variant=True), score.expected
         return best
 
     def _tried(self, choice: Choice) -> tuple[Score, FittedBelief | None]:
