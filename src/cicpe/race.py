@@ -88,8 +88,8 @@ def best_of(contenders: Sequence[Contender]) -> Contender:
         that is not hopeless.
     """
     in_time = [contender for contender in contenders if not contender.score.is_slow]
-    right, right_in_time = (max((one.score.accuracy for one in some), default=0.0) for some in (contenders, in_time))
-    if in_time and right <= right_in_time + HOPELESSLY:
+    right = max(contender.score.accuracy for contender in contenders)
+    if in_time and right <= HOPELESSLY + max(contender.score.accuracy for contender in in_time):
         contenders = in_time
     if any(contender.score.has_reached for contender in contenders):
         return min(contenders, key=lambda contender: contender.handicapped)
